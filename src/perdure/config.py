@@ -1,0 +1,84 @@
+"""Settings: one frozen record of all that can be set, validated whole, once, with helpful refusals.
+
+The order is file, environment, flag (rising). Every setting is `PERDURE_<NAME>` and a flag `--name-with-dashes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """One agent: a user's graph, or a model with a prompt and tools."""
+
+    name: str
+    graph: str | None = None
+    """`./file.py:graph` (relative to the file that names it), or None for the built-in agent ⇄ tools graph."""
+
+    base: Path = field(default_factory=Path)
+    """The folder relative paths start from."""
+
+    model: str = "demo"
+    """An `init_chat_model` name, `provider:model`, or `demo`."""
+
+    model_base_url: str | None = None
+    """For OpenAI-compatible and Ollama servers."""
+
+    system_prompt_file: Path | None = None
+    mcp_config: Path | None = None
+    tools: tuple[str, ...] = ()
+    """`module:attribute` or `./file.py:attribute`, each a LangChain tool, a function or a list of them."""
+
+    state_types: tuple[str, ...] = ()
+    """`module:Class`: extra types that the graph's state may hold."""
+
+    context_tokens: int | None = None
+    recursion_limit: int = 25
+    redrive: str = "auto"
+    """`auto` or `manual`."""
+
+    max_running: int | None = None
+    """Turns of this agent driven at once; None for no limit of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    host: str = "127.0.0.1"
+    port: int = 8700
+    allowed_hosts: tuple[str, ...] = ()
+    """Host header values served beside the loopback names (`name` or `name:port`)."""
+
+    database: Path | None = None
+    token: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    project: Path | None = None
+    """`perdure.toml` or `langgraph.json`; None when there is none."""
+
+    agents: tuple[AgentSettings, ...] = (AgentSettings(name="agent"),)
+    default_agent: str = "agent"
+
+    max_running: int = 64
+    """Turns driven at once by this process."""
+
+    lease_seconds: float = 30.0
+    sweep_seconds: float = 5.0
+    drain_seconds: float = 25.0
+    model_retry_seconds: float = 120.0
+    model_idle_timeout_seconds: float = 120.0
+    tool_timeout_seconds: float = 300.0
+    max_attempts: int = 3
+    total_attempts: int = 50
+    heartbeat_seconds: float = 10.0
+    retention_days: float | None = None
+    max_message_bytes: int = 1_000_000
+    log_level: str = "info"
+    log_format: str = "auto"
+    """`auto` (console on a terminal, else JSON), `console` or `json`."""
+
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Setting name → where its value came from (`default`, a file, a variable, a flag)."""

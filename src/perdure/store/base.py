@@ -1,0 +1,283 @@
+"""The Store protocol: the journal's verbs, each one transaction. The API and the engine meet only here.
+
+Every write by a worker goes through a `LeasedAttempt`, which names its turn and epoch in every statement; a guarded write
+that touches no row latches the attempt and raises `LeaseLost`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from perdure.events import Event, RewindReason
+from perdure.ledger import ToolCall
+from perdure.turns import Accepted, Attempt, Card, Change, Conversation, Failure, NewTurn, Outcome, Turn, TurnStatus
+
+
+T = TypeVar("T")
+
+
+class Notify(Protocol):
+    """Where the store tells what it committed: wired to a transport by `runtime`. Called on the event loop."""
+
+    def publish(self, event: Event) -> None: ...
+
+    def ring(self, topic: str) -> None:
+        """`queue` after a commit that may have made a turn claimable, `changes` after one that wrote a summary,
+        `cancel` after a cancel request."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """`next` is the opaque cursor of the following page, None at the end."""
+
+    items: Sequence[T]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One interrupt of a parked turn, as the graph asked it."""
+
+    interrupt_id: str
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What became of an orphan: `queued`, `failed` (attempts are spent) or `interrupted` (manual policy)."""
+
+    turn: str
+    conversation: str
+    status: TurnStatus
+
+
+class LeasedAttempt(Protocol):
+    """The one writer of a claimed turn. Made by `Store.claim`; ends with `park`, `finish` or `release`.
+
+    Allocates seqs in emission order, enqueues every write to the store's one FIFO writer before its first await, and
+    publishes each event only after its commit; tokens wait behind uncommitted events, so watchers see seq order.
+    Loop-bound: call it from the event loop that claimed it (`renew` alone is thread-safe).
+    """
+
+    turn: Turn
+    """As claimed (its `epoch` and `attempts` are those of this attempt)."""
+
+    number: int
+    rewind: Event | None
+    """The rewind this claim wrote, None for a first attempt and after a park."""
+
+    @property
+    def latched(self) -> BaseException | None:
+        """The first failure of a write, or None. Once set, every later write is refused."""
+        ...
+
+    def on_latch(self, call: Any) -> None:
+        """Registers a no-argument callback, run once on the loop when the attempt latches (the drive cancels itself)."""
+        ...
+
+    @property
+    def checkpointer(self) -> BaseCheckpointSaver[str]:
+        """LangGraph's saver, fenced by this attempt; each commit carries its events and the journal's position."""
+        ...
+
+    @property
+    def supersteps(self) -> int:
+        """Root supersteps of the turn committed so far, over all attempts."""
+        ...
+
+    @property
+    def progressed(self) -> bool: ...
+
+    def token(self, message_id: str, text: str) -> None:
+        """Publishes streamed text; nothing durable."""
+        ...
+
+    def trace(self, node: str, name: str, step: int, phase: str, **more: Any) -> None:
+        """Buffers a trace event for the next commit."""
+        ...
+
+    async def intend(self, call: ToolCall, node: str, step: int) -> None:
+        """Commits a `trace` event of phase `call`, with everything buffered, before the call starts."""
+        ...
+
+    async def park(self, questions: Sequence[Question]) -> None:
+        """running → parked, with one card and one `approval opened` event per question (a known card is kept)."""
+        ...
+
+    async def finish(self, status: TurnStatus, failure: Failure | None = None) -> None:
+        """running → completed | failed | cancelled with the terminal event; queues the first waiting turn behind it."""
+        ...
+
+    async def release(self, outcome: Outcome, *, not_before: datetime | None = None, error: str | None = None) -> None:
+        """running → queued. `RELEASED` takes the attempt back from the count; `RETRIED` leaves it counted."""
+        ...
+
+    def renew(self, lease_expires_at: datetime) -> bool:
+        """Extends the lease, from any thread; False when the lease is no longer ours. Blocks until committed."""
+        ...
+
+
+class Store(Protocol):
+    # -- acceptance and people's verbs: every one filters by owner, another's id is NotFound --------------------------
+
+    async def accept(self, new: NewTurn) -> Accepted:
+        """Makes the turn (and conversation) durable, message included. Raises TurnInProgress, NotFound, IdempotencyConflict,
+        StorageFull."""
+        ...
+
+    async def resume(self, owner: str, conversation: str) -> Accepted:
+        """failed | interrupted → queued: resets the no-progress count, grants a fresh step budget. Raises TurnNotResumable."""
+        ...
+
+    async def answer(self, owner: str, conversation: str, answers: Mapping[str, Any], decided_by: str) -> Accepted:
+        """Records decisions by interrupt id (first wins); queues the turn when the last open card is decided.
+        Raises NotFound, BadRequest (unknown ids, with the pending ones), CardDecided."""
+        ...
+
+    async def cancel(self, owner: str, turn: str) -> Turn:
+        """Durable request. waiting → cancelled at once; parked → queued so that a worker repairs and closes it; running:
+        the owner sees it. Idempotent; an ended turn is returned as it is."""
+        ...
+
+    async def conversation(self, owner: str, conversation: str) -> Conversation: ...
+
+    async def conversations(
+        self, owner: str, *, limit: int, cursor: str | None = None, agent: str | None = None
+    ) -> Page[Conversation]:
+        """Newest activity first."""
+        ...
+
+    async def rename(self, owner: str, conversation: str, title: str) -> Conversation: ...
+
+    async def delete(self, owner: str, conversation: str) -> None:
+        """Removes everything of it and gives the space back. Raises TurnInProgress while a turn is active or waiting."""
+        ...
+
+    async def turn(self, owner: str, turn: str) -> Turn: ...
+
+    async def turns(
+        self,
+        owner: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        conversation: str | None = None,
+        status: TurnStatus | None = None,
+        agent: str | None = None,
+    ) -> Page[Turn]:
+        """Newest accepted first."""
+        ...
+
+    async def last_turn(self, owner: str, conversation: str) -> Turn | None:
+        """The one to watch: the active turn, else the first waiting one, else the last accepted one."""
+        ...
+
+    async def attempts(self, owner: str, turn: str) -> Sequence[Attempt]: ...
+
+    async def cards(self, owner: str, turn: str) -> Sequence[Card]: ...
+
+    async def changes(self, owner: str, after: int, limit: int) -> Sequence[Change]: ...
+
+    async def last_change(self, owner: str) -> int: ...
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    async def events(
+        self, conversation: str, *, after: int = 0, turn: str | None = None, limit: int = 1000
+    ) -> Sequence[Event]:
+        """Retained events (those no rewind dropped) with seq > after, in order, messages rendered; rewinds included."""
+        ...
+
+    async def rewound_after(self, turn: str, seq: int) -> Event | None:
+        """The last rewind of the turn with a seq above the given one."""
+        ...
+
+    async def turn_at(self, conversation: str, seq: int) -> Turn | None:
+        """The turn whose events include, or whose range of seqs spans, the given seq."""
+        ...
+
+    # -- the engine's verbs -------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        *,
+        agents: Mapping[str, int | None],
+        suspects: bool,
+        now: datetime,
+        lease_expires_at: datetime,
+    ) -> LeasedAttempt | None:
+        """The next due queued turn of these agents (name → concurrency limit, None = unlimited), in accept order:
+        queued → running, attempt counted, epoch + 1, a rewind event where an earlier attempt left something behind.
+        `suspects` picks turns with `Limits.suspect_after` attempts without progress, otherwise they are passed over."""
+        ...
+
+    async def next_due(self, agents: Collection[str]) -> datetime | None:
+        """When the earliest delayed queued turn becomes due, None when there is none."""
+        ...
+
+    async def suspects_due(self, agents: Collection[str], now: datetime) -> int: ...
+
+    async def cancel_requested(self, turns: Collection[str]) -> set[str]:
+        """Which of these running turns a person asked to cancel."""
+        ...
+
+    async def answers(self, turn: str) -> Mapping[str, Any]:
+        """Decisions of the turn by interrupt id."""
+        ...
+
+    async def orphans(self, now: datetime, held: Collection[str]) -> Sequence[Turn]:
+        """`running` turns that no live attempt of this process holds and whose lease is over, or whose owner's boot is."""
+        ...
+
+    async def recover(self, turn: str, epoch: int, *, now: datetime, manual: bool) -> Recovered | None:
+        """The orphan's attempt died: running → queued (with the delay due) | failed (attempts spent) | interrupted (manual).
+        None when the guard touched no row: somebody else was faster."""
+        ...
+
+    def reader(self) -> BaseCheckpointSaver[str]:
+        """A saver that reads every thread and refuses every write."""
+        ...
+
+    # -- the house ----------------------------------------------------------------------------------------------------
+
+    async def unclean_boots(self, since: datetime) -> int:
+        """Starts since then that did not end cleanly (this one excluded)."""
+        ...
+
+    async def statistics(self) -> Mapping[str, float]:
+        """Bounded-label numbers for /metrics: turns by status, oldest queued age, database and WAL bytes, commits."""
+        ...
+
+    async def check(self) -> None:
+        """Raises StorageError or StorageFull when a small write cannot be committed now."""
+        ...
+
+    async def prune(self, older_than: datetime, *, dry_run: bool) -> Mapping[str, int]:
+        """Retention: superseded checkpoints, events and keys of turns that ended before; counts by table."""
+        ...
+
+    async def backup(self, target: Path) -> None:
+        """Online copy, then verified (integrity, counts). Raises StorageError."""
+        ...
+
+    async def close(self) -> None:
+        """Ends this boot cleanly, checkpoints the WAL, gives up the lock."""
+        ...
+
+
+def rewind_reason(last: Outcome | None) -> RewindReason:
+    """Why the next attempt starts over, from how the last one ended."""
+    if last is Outcome.RELEASED:
+        return RewindReason.RELEASED
+    if last is Outcome.RETRIED:
+        return RewindReason.RETRIED
+    if last in {Outcome.FAILED, Outcome.CANCELLED}:
+        return RewindReason.RESUMED
+    return RewindReason.RECOVERED
