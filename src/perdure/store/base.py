@@ -18,7 +18,6 @@ from perdure.events import Event, RewindReason
 from perdure.ledger import ToolCall
 from perdure.turns import Accepted, Attempt, Card, Change, Conversation, Failure, NewTurn, Outcome, Turn, TurnStatus
 
-
 T = TypeVar("T")
 
 
