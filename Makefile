@@ -1,0 +1,72 @@
+# Everything a newcomer needs: `make run` and `make test`, on Python >= 3.11 and make alone. Bare `make` lists the targets.
+.DEFAULT_GOAL := help
+.PHONY: help run demo test unit crash proof check format bench ci lock clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+KILLS ?= 500
+SEED ?= 1
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Perdure needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; rm -rf $(VENV); exit 1; }
+
+$(VENV)/run.stamp: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "installing what Perdure needs into $(VENV) (once)"
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/dev.stamp: requirements-dev.lock $(VENV)/run.stamp
+	@echo "installing what the tests need into $(VENV) (once)"
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+run: $(VENV)/run.stamp ## start the agent server (address and link are printed)
+	@exec $(BIN)/perdure serve
+
+demo: $(VENV)/run.stamp ## the 30-second proof: kill -9 in the middle, nothing lost
+	@exec $(BIN)/perdure demo
+
+test: $(VENV)/dev.stamp ## all tests, crash suite included
+	@$(BIN)/python -m pytest -q -m "not proof"
+
+unit: $(VENV)/dev.stamp ## the tests that take seconds
+	@$(BIN)/python -m pytest -q tests/unit tests/conformance
+
+crash: $(VENV)/dev.stamp ## only the crash suite
+	@$(BIN)/python -m pytest -q tests/crash -m "not proof"
+
+proof: $(VENV)/dev.stamp ## the full numbers, written to docs/durability.md (KILLS=500 SEED=1)
+	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED)
+
+check: $(VENV)/dev.stamp ## linter, formatter, types, import contract
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/dev.stamp ## let the formatter and the safe fixes of the linter work
+	@$(BIN)/ruff check --fix -q .
+	@$(BIN)/ruff format -q .
+
+bench: $(VENV)/dev.stamp ## figures paired against stock LangGraph in the same go
+	@$(BIN)/python -m benchmarks
+
+ci: ## exactly what CI does
+	@bash .ci/run
+
+lock: $(VENV)/dev.stamp ## resolve the locks anew (hashes, no download addresses)
+	@$(PIP) install uv
+	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q --group build -o requirements.lock
+	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q --group dev -c requirements.lock -o requirements-dev.lock
+
+clean: ## remove what make made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
