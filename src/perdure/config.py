@@ -80,5 +80,14 @@ class Settings:
     log_format: str = "auto"
     """`auto` (console on a terminal, else JSON), `console` or `json`."""
 
+    import_paths: tuple[Path, ...] = ()
+    """Folders of the project that its graphs and tools import from."""
+
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Variables that a project's `env` sets where the process has none of that name; only the command line reads them."""
+
+    notices: tuple[str, ...] = ()
+    """What was found odd but usable while loading, one sentence each."""
+
     origins: Mapping[str, str] = field(default_factory=dict)
-    """Setting name → where its value came from (`default`, a file, a variable, a flag)."""
+    """Setting name → where its value came from (`default`, a file, a variable, a flag); `agents.NAME.model` for agents."""

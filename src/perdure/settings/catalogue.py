@@ -1,0 +1,110 @@
+"""The list of all settings: one line each, from which variables, flags, file keys and their help are made."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perdure.settings import values
+from perdure.settings.values import Reader
+
+DAY_SECONDS = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`name` is the file key; `PERDURE_<NAME>` and `--name-with-dashes` follow from it."""
+
+    name: str
+    reader: Reader
+    help: str
+    of_agent: bool = False
+    """True: it belongs to agents; outside an `[agents.NAME]` table it is the default for all of them."""
+
+    many: bool = False
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        return f"PERDURE_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("host", values.text, "Address to listen on; not loopback needs an explicit token."),
+    Setting("port", values.whole(0, 65_535), "Port to listen on; 0 takes a free one."),
+    Setting("allowed_hosts", values.host_names, "Host header values served beside the loopback names.", many=True),
+    Setting("database", values.path, "The SQLite file that holds everything."),
+    Setting("token", values.secret, "The access token; --token-file does not show in process lists.", secret=True),
+    Setting("token_file", values.existing_file, "A file that holds the access token."),
+    Setting("project", values.existing_file, "perdure.toml or langgraph.json; the working folder is searched."),
+    Setting("default_agent", values.text, "The agent that answers when a request names none."),
+    Setting("max_running", values.whole(1, 100_000), "Turns driven at once by this process."),
+    Setting("lease_seconds", values.number(0, 3_600), "How long a silent owner of a turn is believed alive."),
+    Setting("sweep_seconds", values.number(0, 3_600), "How often turns of dead owners are searched."),
+    Setting("drain_seconds", values.number(0, 3_600), "How long running steps may end at shutdown."),
+    Setting("model_retry_seconds", values.number(0, DAY_SECONDS), "How long transient model errors are retried."),
+    Setting("model_idle_timeout_seconds", values.number(0, DAY_SECONDS), "A model silent for so long is given up."),
+    Setting("tool_timeout_seconds", values.number(0, DAY_SECONDS), "A tool call that takes longer is ended."),
+    Setting("max_attempts", values.whole(1, 1_000), "Attempts in a row without progress before a turn fails."),
+    Setting("total_attempts", values.whole(1, 100_000), "All attempts of a turn before it fails."),
+    Setting("heartbeat_seconds", values.number(0, 60), "How often an idle stream says that it is alive."),
+    Setting("retention_days", values.number(0, 36_500), "Ended turns older than this lose what is not needed."),
+    Setting("max_message_bytes", values.whole(1, 100_000_000), "Larger request bodies are refused."),
+    Setting("log_level", values.choice("debug", "info", "warning", "error"), "debug, info, warning or error."),
+    Setting("log_format", values.choice("auto", "console", "json"), "auto, console or json."),
+    Setting("model", values.text, "An init_chat_model name (provider:model), or demo.", of_agent=True),
+    Setting("model_base_url", values.web_address, "For OpenAI-compatible and Ollama servers.", of_agent=True),
+    Setting("system_prompt_file", values.existing_file, "Read again at every model call.", of_agent=True),
+    Setting("mcp_config", values.existing_file, "MCP servers in the common mcpServers form.", of_agent=True),
+    Setting(
+        "tools", values.references, "Python tools: module:attribute, ./file.py:attribute.", of_agent=True, many=True
+    ),
+    Setting("state_types", values.references, "Extra types that graph state may hold.", of_agent=True, many=True),
+    Setting(
+        "context_tokens",
+        values.whole(1, 100_000_000),
+        "Older turns are left out of model calls beyond it.",
+        of_agent=True,
+    ),
+    Setting("recursion_limit", values.whole(1, 100_000), "Supersteps a turn may take.", of_agent=True),
+    Setting(
+        "redrive",
+        values.choice("auto", "manual"),
+        "After a crash: auto goes on, manual waits for a person.",
+        of_agent=True,
+    ),
+)
+
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
+
+ALIASES = {"AGENT_RECURSION_LIMIT": "recursion_limit"}
+"""Variables of other programs that mean the same; ours win."""
+
+OTHER_VARIABLES = frozenset(
+    {
+        "PERDURE_DEMO_STEP_SECONDS",
+        "PERDURE_DEMO_TOKEN_SECONDS",
+        "PERDURE_DEMO_EFFECTS",
+        "PERDURE_FAILPOINTS",
+        "PERDURE_FAILPOINTS_LOG",
+    }
+)
+"""Read elsewhere: by the demo agent and by the failpoints of the tests."""
+
+ONLY_IN_AGENT_TABLES = {
+    "graph": values.references,
+    "max_running": values.whole(1, 100_000),
+}
+"""Keys of `[agents.NAME]` beside the settings that belong to agents."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean X?` or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f" Did you mean {close[0]}?" if close else ""

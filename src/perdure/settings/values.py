@@ -1,0 +1,120 @@
+"""How a raw value (text of a variable or flag, or a typed value of a file) becomes a setting's value.
+
+A reader takes the raw value and the folder relative paths start from; it returns the value or raises ValueError with
+the end of the sentence "`port` …".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+Reader = Callable[[Any, Path], Any]
+
+_HOST_NAME = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
+
+
+def whole(minimum: int, maximum: int) -> Reader:
+    """A whole number in a closed range."""
+
+    def read(raw: Any, base: Path) -> int:
+        try:
+            value = int(raw.strip()) if isinstance(raw, str) else raw
+        except ValueError:
+            value = None
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            raise ValueError(f"must be a whole number from {minimum} to {maximum}, not {raw!r}")
+        return value
+
+    return read
+
+
+def number(above: float, maximum: float) -> Reader:
+    """A number greater than `above`, at most `maximum`."""
+
+    def read(raw: Any, base: Path) -> float:
+        try:
+            value = math.nan if isinstance(raw, bool) else float(raw)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not above < value <= maximum:
+            raise ValueError(f"must be a number above {above:g}, at most {maximum:g}, not {raw!r}")
+        return value
+
+    return read
+
+
+def choice(*allowed: str) -> Reader:
+    def read(raw: Any, base: Path) -> str:
+        if raw not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}, not {raw!r}")
+        return str(raw)
+
+    return read
+
+
+def text(raw: Any, base: Path) -> str:
+    if not isinstance(raw, str) or not raw.strip():
+        raise ValueError(f"must be a text that is not empty, not {raw!r}")
+    return raw.strip()
+
+
+def secret(raw: Any, base: Path) -> str:
+    """Printable ASCII without spaces, so that it fits in a header; the value itself is never repeated in a message."""
+    if not isinstance(raw, str) or not raw or not all("!" <= letter <= "~" for letter in raw):
+        raise ValueError("must be printable ASCII without spaces")
+    return raw
+
+
+def path(raw: Any, base: Path) -> Path:
+    if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
+        raise ValueError(f"must be a path, not {raw!r}")
+    return (base / Path(raw).expanduser()).absolute()
+
+
+def existing_file(raw: Any, base: Path) -> Path:
+    found = path(raw, base)
+    if not found.is_file():
+        raise ValueError(f"names {found}, which is not a file")
+    return found
+
+
+def web_address(raw: Any, base: Path) -> str:
+    value = text(raw, base)
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise ValueError("must be an address that starts with http:// or https://")
+    return value
+
+
+def names(raw: Any, base: Path) -> tuple[str, ...]:
+    """A list in a file; comma-separated text, or several flags, elsewhere."""
+    pieces: Sequence[Any] = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(pieces, list | tuple) or not all(isinstance(piece, str) for piece in pieces):
+        raise ValueError(f"must be a list of texts, not {raw!r}")
+    return tuple(part.strip() for piece in pieces for part in piece.split(",") if part.strip())
+
+
+def references(raw: Any, base: Path) -> tuple[str, ...]:
+    """`module:attribute` or `./file.py:attribute`."""
+    found = names(raw, base)
+    for name in found:
+        place, _, attribute = name.rpartition(":")
+        if not place or not attribute.isidentifier():
+            raise ValueError(f"needs `module:attribute` or `./file.py:attribute`, not {name!r}")
+    return found
+
+
+def host_names(raw: Any, base: Path) -> tuple[str, ...]:
+    """`name` or `name:port`, exactly as the Host header will say it."""
+    found = names(raw, base)
+    for name in found:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError(
+                f"needs exact names such as `agents.example.com` or `agents.example.com:8700`, not {name!r}"
+            )
+    return found
