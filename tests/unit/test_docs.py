@@ -1,0 +1,73 @@
+"""The pages promise what the program does: settings, error codes, routes, failpoints, commands and links are compared."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from perdure import errors
+from perdure.failpoints import PLACES
+from perdure.settings.catalogue import OTHER_VARIABLES, SETTINGS
+from perdure.turns import FailureCode, TurnStatus
+from tests.settings_table import settings_table
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def test_the_table_of_settings_is_the_catalogue() -> None:
+    text = page("docs/configuration.md")
+    shown = text.split("<!-- settings:begin -->")[1].split("<!-- settings:end -->")[0].strip()
+    assert shown == settings_table(), "run: .venv/bin/python -m tests.settings_table"
+
+
+def test_every_other_variable_is_explained() -> None:
+    text = page("docs/configuration.md")
+    assert {name for name in OTHER_VARIABLES if f"`{name}`" not in text} == set()
+
+
+def test_every_setting_has_a_help_text_that_is_a_sentence() -> None:
+    assert [setting.name for setting in SETTINGS if not re.match(r".+\.$", setting.help)] == []
+
+
+def test_every_error_code_that_http_can_answer_is_explained() -> None:
+    classes = [value for _, value in inspect.getmembers(errors, inspect.isclass)]
+    codes = {value.code for value in classes if issubclass(value, errors.PerdureError)}
+    inside = {"CONFIGURATION", "DATABASE_UNUSABLE", "LEASE_LOST"}
+    text = page("docs/http.md")
+    assert {code for code in codes - inside if f"`{code}`" not in text} == set()
+
+
+def test_every_failure_code_of_a_turn_is_explained() -> None:
+    text = page("docs/http.md")
+    assert {str(code) for code in FailureCode if f"`{code}`" not in text} == set()
+
+
+def test_every_failpoint_is_explained() -> None:
+    shown = re.findall(r"^\| `([a-z_]+)` \|", page("docs/durability.md"), re.MULTILINE)
+    assert sorted(shown) == sorted(PLACES)
+
+
+def test_every_state_is_explained() -> None:
+    text = page("docs/concepts.md").split("## The states of a turn")[1]
+    assert {str(status) for status in TurnStatus if f"`{status}`" not in text} == set()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+        assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", page("Makefile"), re.MULTILINE))
+    named = {name for path in PAGES for name in re.findall(r"`make ([a-z]+)", path.read_text())}
+    assert named - targets == set()
+    assert {"run", "test"} <= set(re.findall(r"^make ([a-z]+)", page("README.md"), re.MULTILINE))
