@@ -1,0 +1,143 @@
+"""Copies of the database: online, verified before they count, and put back only when they are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import apsw
+
+from perdure.errors import DatabaseUnusable, StorageError
+from perdure.store.sqlite.database import APPLICATION_ID, Connection, refusals, scalar
+from perdure.store.sqlite.lock import DatabaseLock, Holder
+
+COUNTED = ("conversations", "turns", "attempts", "events", "cards", "checkpoints", "items", "writes")
+"""Tables whose row counts a copy must match."""
+
+
+def copy_into(source: apsw.Connection, target: Path) -> None:
+    """Copies what the source shows now to a new file, verifies the copy, and only then gives it its name. Blocks.
+
+    Raises StorageError when the target exists, cannot be written, or the copy differs.
+    """
+    if target.exists():
+        raise StorageError(f"{target} exists already. Name another file for the copy.")
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        counts = _copy_pages(source, partial)
+        _verify(partial, counts)
+        _make_durable(partial)
+        partial.rename(target)
+        _make_durable(target.parent)
+    except (OSError, apsw.Error) as error:
+        raise StorageError(f"The copy to {target} failed: {error}. Check the folder and its free space.") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def restore_database(source: Path, target: Path, holder: Holder, *, newest_schema: int) -> Path | None:
+    """Puts a backup in the place of a database that no server holds. Returns where the old file was kept, if any.
+
+    The backup is verified first; raises DatabaseUnusable when it is damaged, newer than this version, not ours, or
+    when the target is in use.
+    """
+    if not source.exists():
+        raise DatabaseUnusable(f"{source} does not exist. Name a file that `perdure backup` wrote.")
+    with refusals(source):
+        backup = Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            _refuse_unusable(backup, source, newest_schema)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = DatabaseLock(target, holder)
+            try:
+                return _put_in_place(backup, target)
+            finally:
+                lock.release()
+        finally:
+            backup.close()
+
+
+def _refuse_unusable(backup: apsw.Connection, source: Path, newest_schema: int) -> None:
+    if scalar(backup, "PRAGMA application_id") != APPLICATION_ID:
+        raise DatabaseUnusable(f"{source} is not a Perdure database.")
+    schema = scalar(backup, "PRAGMA user_version")
+    if schema > newest_schema:
+        raise DatabaseUnusable(
+            f"{source} has schema {schema}, newer than this Perdure ({newest_schema}). Upgrade first."
+        )
+    verdict = scalar(backup, "PRAGMA integrity_check(1)")
+    if verdict != "ok":
+        raise DatabaseUnusable(f"{source} is damaged ({verdict}). Try an older backup.")
+
+
+def _put_in_place(backup: apsw.Connection, target: Path) -> Path | None:
+    incoming = target.with_name(f"{target.name}.incoming")
+    incoming.unlink(missing_ok=True)
+    copy_into(backup, incoming)
+    kept = _set_aside(target)
+    incoming.rename(target)
+    _make_durable(target.parent)
+    return kept
+
+
+def _set_aside(target: Path) -> Path | None:
+    """Renames the old database with its log; nothing is thrown away."""
+    if not target.exists():
+        return None
+    number = 1
+    while (kept := target.with_name(f"{target.name}.replaced-{number}")).exists():
+        number += 1
+    for suffix in ("-wal", "-shm", ""):
+        piece = target.with_name(target.name + suffix)
+        if piece.exists():
+            piece.rename(kept.with_name(kept.name + suffix))
+    return kept
+
+
+def _copy_pages(source: apsw.Connection, partial: Path) -> Mapping[str, int]:
+    """One read transaction holds the state that is counted and copied; the writer is not hindered."""
+    outside = not source.in_transaction
+    if outside:
+        source.execute("BEGIN")
+    copy = apsw.Connection(str(partial))
+    try:
+        counts = _counts(source)
+        with copy.backup("main", source, "main") as backup:
+            while not backup.done:
+                backup.step(4_096)
+    finally:
+        copy.close()
+        if outside:
+            source.execute("ROLLBACK")
+    return counts
+
+
+def _verify(partial: Path, counts: Mapping[str, int]) -> None:
+    copy = apsw.Connection(str(partial), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        copy.execute("PRAGMA journal_mode = DELETE")  # a copy is one file, without a log beside it
+        verdict = scalar(copy, "PRAGMA integrity_check(1)")
+        found = _counts(copy)
+    finally:
+        copy.close()
+    if verdict != "ok" or found != counts:
+        raise StorageError(
+            f"The copy is not whole ({verdict}; rows {found}, expected {counts}). The original is intact."
+        )
+
+
+def _counts(connection: apsw.Connection) -> Mapping[str, int]:
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    return {table: scalar(connection, f"SELECT count(*) FROM {table}") for table in COUNTED if table in tables}  # noqa: S608
+
+
+def _make_durable(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot sync a folder
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
