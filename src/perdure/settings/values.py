@@ -104,7 +104,7 @@ def references(raw: Any, base: Path) -> tuple[str, ...]:
     found = names(raw, base)
     for name in found:
         place, _, attribute = name.rpartition(":")
-        if not place or not attribute.isidentifier():
+        if not place or not all(part.isidentifier() for part in attribute.split(".")):
             raise ValueError(f"needs `module:attribute` or `./file.py:attribute`, not {name!r}")
     return found
 

@@ -1,0 +1,64 @@
+"""The command line. Help, configuration and talking to a server load nothing heavy; see `deferred`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+
+import typer
+
+from perdure.cli import configuration, conversations, demo, doctor, files, serve, turns
+from perdure.cli.chat import chat
+from perdure.cli.output import AsJson, Exit, hint, print_json, say
+from perdure.errors import ConfigurationError, PerdureError
+
+app = typer.Typer(
+    name="perdure",
+    help="LLM agents that outlive their process.\n\nExit codes: 0 done · 1 failed · 2 wrong usage · 78 the configuration or the "
+    "database cannot be used.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(serve.serve)
+app.command()(demo.demo)
+app.command()(chat)
+app.add_typer(conversations.app, name="conversations")
+app.add_typer(turns.app, name="turns")
+app.command()(conversations.export)
+app.command()(files.backup)
+app.command()(files.restore)
+app.command()(files.prune)
+app.command()(doctor.doctor)
+app.add_typer(configuration.app, name="config")
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """The version of Perdure and of what it stands on."""
+    found = {name: importlib.metadata.version(name) for name in ("perdure", "langgraph", "apsw", "mcp")}
+    found["python"] = platform.python_version()
+    if as_json:
+        print_json(found)
+        return
+    for name, number in found.items():
+        say(f"{name} {number}")
+
+
+def main() -> None:
+    """Runs a command; errors that people can mend are told in sentences, without a stack."""
+    try:
+        app()
+    except ConfigurationError as error:
+        for problem in error.problems:
+            hint(problem, "red")
+        sys.exit(Exit.CONFIGURATION)
+    except PerdureError as error:
+        hint(error.message, "red")
+        sys.exit(Exit.FAILED)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away: nobody is left to tell
+        sys.exit(Exit.FAILED)

@@ -1,0 +1,196 @@
+"""What `perdure doctor` looks at: one finding per matter, each fault with the command that mends it. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from perdure.config import AgentSettings, Settings
+from perdure.errors import ConfigurationError
+from perdure.runtime.agents import examine
+from perdure.runtime.ports import free, taken
+from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
+from perdure.store.sqlite.file_systems import unsafe_file_system
+from perdure.store.sqlite.lock import Holder, read_lock
+from perdure.store.sqlite.migrations import known
+
+LOW_BYTES = 200_000_000
+ANSWER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`mend` is the command or the act that mends it; empty when all is well."""
+
+    subject: str
+    well: bool
+    message: str
+    mend: str = ""
+
+
+async def diagnose(settings: Settings) -> list[Finding]:
+    """Every finding, in the order a start would meet them."""
+    assert settings.database is not None
+    holder = _holder(settings.database)
+    findings = [*_folder(settings.database), *_database(settings.database)]
+    findings.append(await _server(settings, holder))
+    findings += _token(settings, settings.database)
+    for agent in settings.agents:
+        findings += await _agent(agent, settings)
+    return findings
+
+
+# -- the place --------------------------------------------------------------------------------------------------------
+
+
+def _folder(database: Path) -> Iterator[Finding]:
+    folder = next(place for place in (database.parent, *database.parent.parents) if place.exists())
+    if not folder.is_dir():
+        yield Finding("folder", False, f"{folder} is not a folder.", f"rm {folder}, or --database PATH")
+        return
+    kind = unsafe_file_system(folder)
+    if kind is not None:
+        yield Finding(
+            "folder",
+            False,
+            f"{folder} lies on a {kind} file system, where databases get damaged.",
+            "--database PATH on a local disk",
+        )
+    if not os.access(folder, os.W_OK | os.X_OK):
+        owner = folder.stat().st_uid
+        yield Finding(
+            "folder",
+            False,
+            f"{folder} may not be written by uid {os.getuid()} (it belongs to uid {owner}), or is mounted read-only.",
+            f"chown -R {os.getuid()} {folder}",
+        )
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < LOW_BYTES:
+        yield Finding(
+            "disk",
+            False,
+            f"Only {free_bytes:,} bytes are free on the disk of {folder}.",
+            "perdure prune --retention-days 30, or free some space",
+        )
+    else:
+        yield Finding("disk", True, f"{free_bytes // 1_000_000:,} MB free on the disk of {folder}")
+
+
+def _database(path: Path) -> Iterator[Finding]:
+    if not path.exists():
+        yield Finding("database", True, f"{path} does not exist yet; the first start makes it")
+        return
+    if not os.access(path, os.R_OK | os.W_OK):
+        yield Finding(
+            "database", False, f"{path} is read-only for uid {os.getuid()}.", f"chmod u+rw {path}, or chown it"
+        )
+        return
+    try:
+        yield _content(path)
+    except ConfigurationError as error:
+        yield Finding("database", False, error.message, "perdure restore BACKUP, or --database PATH")
+
+
+def _content(path: Path) -> Finding:
+    """The whole file is checked, which a start of a large one does not do."""
+    connection = open_reader(path)
+    try:
+        with refusals(path):
+            if path.stat().st_size == 0:
+                return Finding("database", True, f"{path} is empty; the next start fills it")
+            if scalar(connection, "PRAGMA application_id") != APPLICATION_ID:
+                return Finding("database", False, f"{path} is the database of another program.", "--database PATH")
+            schema, newest = scalar(connection, "PRAGMA user_version"), len(known())
+            if schema > newest:
+                return Finding(
+                    "database",
+                    False,
+                    f"{path} was written by a newer Perdure (schema {schema}; this one knows {newest}).",
+                    "pip install --upgrade perdure, or perdure restore BACKUP",
+                )
+            verdict = scalar(connection, "PRAGMA integrity_check(1)")
+            if verdict != "ok":
+                return Finding("database", False, f"{path} is damaged ({verdict}).", "perdure restore BACKUP")
+            size = path.stat().st_size
+            return Finding("database", True, f"{path} is whole (schema {schema}, {size // 1_000:,} kB)")
+    finally:
+        connection.close()
+
+
+# -- the server -------------------------------------------------------------------------------------------------------
+
+
+def _holder(database: Path) -> Holder | None:
+    try:
+        return read_lock(database)
+    except OSError:
+        return None
+
+
+async def _server(settings: Settings, holder: Holder | None) -> Finding:
+    if holder is not None and holder.held:
+        return await _running(holder)
+    if settings.port and not free(settings.host, settings.port):
+        return Finding("port", False, taken(settings.port), f"perdure serve --port {settings.port + 1}")
+    died = " (the last one ended without saying so; its turns go on at the next start)" if holder is not None else ""
+    return Finding("server", True, f"no server is running{died}; start it with: perdure serve")
+
+
+async def _running(holder: Holder) -> Finding:
+    if holder.address is None:
+        return Finding(
+            "server",
+            False,
+            f"Process {holder.pid} holds the lock but does not listen yet.",
+            f"wait, or kill {holder.pid}",
+        )
+    try:
+        async with httpx2.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS) as http:
+            answer = await http.get(f"{holder.address}/api/healthz")
+        well = answer.status_code == 200
+    except httpx2.HTTPError:
+        well = False
+    if well:
+        return Finding("server", True, f"process {holder.pid} serves {holder.address} (version {holder.version})")
+    return Finding(
+        "server",
+        False,
+        f"Process {holder.pid} holds the lock but {holder.address} does not answer.",
+        f"kill {holder.pid} and perdure serve: nothing accepted is lost",
+    )
+
+
+def _token(settings: Settings, database: Path) -> Iterator[Finding]:
+    path = settings.token_file or database.parent / "perdure.token"
+    if settings.token is not None and settings.token_file is None:
+        yield Finding("token", True, "given as a value")
+    elif path.exists() and stat.S_IMODE(path.stat().st_mode) & 0o077:
+        yield Finding("token", False, f"{path} can be read by other users.", f"chmod 600 {path}")
+    elif path.exists():
+        yield Finding("token", True, f"in {path}")
+    else:
+        yield Finding("token", True, "is made at the first start")
+
+
+# -- the agents -------------------------------------------------------------------------------------------------------
+
+
+async def _agent(agent: AgentSettings, settings: Settings) -> list[Finding]:
+    subject = f"agent {agent.name}"
+    try:
+        problems = await examine(agent, settings)
+    except ConfigurationError as error:
+        return [Finding(subject, False, problem, "mend it and start again") for problem in error.problems]
+    if problems:
+        return [
+            Finding(subject, False, problem, "see the message; the agent works again without a restart")
+            for problem in problems
+        ]
+    what = agent.graph or f"model {agent.model}"
+    return [Finding(subject, True, f"{what} is usable")]
