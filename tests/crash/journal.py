@@ -1,0 +1,79 @@
+"""The database as an outsider reads it: plain SQLite, none of the store's code, after the server has gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from perdure.messages import wire_message
+
+Row = Mapping[str, Any]
+
+MESSAGES = "SELECT id, kind, data, refs FROM items WHERE id IN (SELECT item_id FROM events WHERE item_id IS NOT NULL)"
+KINDS = ("null", "bytes", "bytearray", "msgpack")
+
+
+@dataclass(slots=True)
+class Journal:
+    """Every row that the oracle needs; `events` carry their payload as the wire shows it."""
+
+    integrity: str
+    conversations: Sequence[Row]
+    turns: Mapping[str, Row]
+    attempts: Mapping[str, Sequence[Row]]
+    events: Sequence[Row]
+    dangling: Sequence[Row]
+    cards: Sequence[Row] = field(default_factory=list)
+
+    def retained(self, turn: str) -> list[Row]:
+        return [event for event in self.events if event["turn"] == turn and event["dropped_by"] is None]
+
+
+def read_journal(database: Path) -> Journal:
+    """Reads the file whole; runs SQLite's own integrity check first."""
+    connection = apsw.Connection(str(database))
+    try:
+        integrity = str(connection.pragma("integrity_check"))
+        attempts: dict[str, list[Row]] = {}
+        for row in _rows(connection, "SELECT * FROM attempts ORDER BY turn, epoch"):
+            attempts.setdefault(row["turn"], []).append(row)
+        return Journal(
+            integrity=integrity,
+            conversations=_rows(connection, "SELECT * FROM conversations"),
+            turns={row["id"]: row for row in _rows(connection, "SELECT * FROM turns ORDER BY accept_number")},
+            attempts=attempts,
+            events=_events(connection),
+            dangling=_rows(connection, "PRAGMA foreign_key_check"),
+            cards=_rows(connection, "SELECT * FROM cards"),
+        )
+    finally:
+        connection.close()
+
+
+def _rows(connection: apsw.Connection, statement: str) -> list[Row]:
+    cursor = connection.execute(statement)
+    rows: list[Row] = []
+    for row in cursor:
+        rows.append(dict(zip((name for name, _ in cursor.get_description()), row, strict=True)))
+    return rows
+
+
+def _events(connection: apsw.Connection) -> list[Row]:
+    serde = JsonPlusSerializer()
+    messages: dict[int, Any] = {}
+    for row in _rows(connection, MESSAGES):
+        assert row["refs"] is None, f"message {row['id']} stands in several rows: {row['refs']}"
+        messages[row["id"]] = wire_message(serde.loads_typed((KINDS[row["kind"]], row["data"])))
+    rows: list[Row] = []
+    for row in _rows(connection, "SELECT * FROM events ORDER BY conversation, seq"):
+        payload = json.loads(row["payload"]) if row["payload"] else {}
+        if row["item_id"] is not None:
+            payload = {**payload, "message": messages[row["item_id"]]}
+        rows.append({**row, "payload": payload})
+    return rows

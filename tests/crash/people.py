@@ -1,0 +1,164 @@
+"""People who use a server that keeps dying: they send, watch, answer, cancel and resume, and insist until they are heard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+from tests.crash.client import Reply, Watcher
+from tests.crash.fold import FoldedView
+from tests.crash.records import Expected, History, Sent
+from tests.crash.server import Server
+
+ENDED = {"completed", "failed", "cancelled", "interrupted"}
+
+
+class Person:
+    """One person with one conversation. Everything done and seen goes into the history."""
+
+    def __init__(self, server: Server, history: History, *, insists: bool = False) -> None:
+        self.server = server
+        self.history = history
+        self.insists = insists
+        """Resumes a turn that was given up because kills hit it three times in a row."""
+
+        self.conversation: str | None = None
+        self.watcher: Watcher | None = None
+
+    async def send(self, text: str, expected: Expected, *, agent: str = "demo", when_busy: str | None = None) -> Sent:
+        """Returns once a server has said 202; a request without an answer is repeated with its key."""
+        sent = Sent(uuid4().hex, text, expected, agent, exhaustible=self.insists)
+        self.history.sent.append(sent)
+        body = {"message": text, "agent": agent, "conversation": self.conversation, "when_busy": when_busy}
+        reply = await self._post("/api/chat", {name: value for name, value in body.items() if value}, sent.key)
+        assert reply.status == 202, f"{text!r} was refused: {reply}"
+        sent.conversation, sent.turn = reply.body["conversation"], reply.body["turn"]
+        self._watch(reply.body["conversation"])
+        return sent
+
+    async def ended(self, sent: Sent) -> FoldedView:
+        """Waits for the turn's ending on the stream, and resumes it where it was given up for want of luck."""
+        assert self.watcher is not None and sent.turn is not None
+        while True:
+            view = await self.watcher.turn_ended(sent.turn)
+            given_up = view.ending is not None and view.ending.get("code") in {"ATTEMPTS_EXHAUSTED", "OWNER_DIED"}
+            if not (given_up and self.insists):
+                return view
+            await self.resume(sent)
+
+    async def seen(self, sent: Sent, results: int) -> None:
+        """Waits until so many results of the turn's tools were seen committed, or the turn has ended."""
+        assert self.watcher is not None and sent.turn is not None
+        turn = sent.turn
+        await self.watcher.until(
+            lambda view: view.turn(turn).results() >= results or view.turn(turn).ending is not None
+        )
+
+    async def resume(self, sent: Sent) -> None:
+        """Re-opens the turn; counted once, however often the request had to be repeated."""
+        assert self.watcher is not None and sent.turn is not None
+        turn, endings = sent.turn, self._endings(sent.turn)
+        reply = await self._post("/api/chat", {"resume": True, "conversation": sent.conversation}, uuid4().hex)
+        assert reply.status in {202, 409}, f"resume was refused: {reply}"
+        self.history.resumes[turn] += 1
+        await self.watcher.until(lambda view: view.turn(turn).ending is None or self._endings(turn) > endings)
+
+    async def answer_cards(self, sent: Sent, answers: Mapping[str, str]) -> None:
+        """Waits for the cards and answers each in a request of its own (`side` of the question → answer)."""
+        assert self.watcher is not None and sent.turn is not None
+        turn = sent.turn
+        await self.watcher.until(
+            lambda view: len(view.turn(turn).cards) == len(answers) or view.turn(turn).ending is not None
+        )
+        for card in list(self.watcher.view.turn(turn).cards.values()):
+            answer = {card["interrupt_id"]: answers[card["request"]["side"]]}
+            reply = await self._post("/api/chat", {"conversation": sent.conversation, "resume": answer}, uuid4().hex)
+            assert reply.status in {202, 409}, f"the answer was refused: {reply}"
+        self.history.answers[turn] += 1
+
+    async def cancel(self, sent: Sent) -> None:
+        assert sent.turn is not None
+        self.history.cancels.add(sent.turn)
+        reply = await self.server.api.insist("POST", f"/api/turns/{sent.turn}/cancel", {})
+        assert reply.status in {200, 202}, f"the cancel was refused: {reply}"
+
+    async def leave(self) -> None:
+        if self.watcher is not None:
+            await self.watcher.stop()
+
+    def _endings(self, turn: str) -> int:
+        assert self.watcher is not None
+        frames = self.watcher.seen.frames
+        return len(
+            {frame.id for frame in frames if frame.event in {"end", "chat-error"} and frame.data["turn"] == turn}
+        )
+
+    def _watch(self, conversation: str) -> None:
+        if self.watcher is None:
+            self.conversation = conversation
+            self.watcher = Watcher(self.server.api, conversation)
+            self.history.watchers.append(self.watcher)
+            self.history.seen.append(self.watcher.seen)
+
+    async def _post(self, path: str, body: Mapping[str, Any], key: str) -> Reply:
+        return await self.server.api.insist("POST", path, body, {"Idempotency-Key": key})
+
+
+class Supervisor:
+    """Starts the server again whenever it has died; the n-th start is armed with the n-th of `arms`."""
+
+    def __init__(self, server: Server, arms: list[str] | None = None, **environment: str) -> None:
+        self.server = server
+        self.arms = list(arms or [])
+        self.environment = environment
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Supervisor:
+        await self._start()
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def _start(self) -> None:
+        await self.server.start(self.arms.pop(0) if self.arms else "", **self.environment)
+
+    async def _watch(self) -> None:
+        while True:
+            await self.server.ended(limit_seconds=600)
+            await self._start()
+
+
+async def settle(server: Server, history: History) -> None:
+    """Waits until nothing is active, notes what the API shows, then stops the server as planned."""
+    for sent in history.sent:
+        if sent.turn is not None:
+            await _at_rest(server, sent.turn)
+    for conversation in dict.fromkeys(sent.conversation for sent in history.sent if sent.conversation):
+        reply = await server.api.insist("GET", f"/api/conversations/{conversation}")
+        assert reply.status == 200, f"{conversation}: {reply}"
+        history.transcripts[conversation] = reply.body
+
+
+async def _at_rest(server: Server, turn: str, limit_seconds: float = 60.0) -> None:
+    async with asyncio.timeout(limit_seconds):
+        while True:
+            reply = await server.api.insist("GET", f"/api/turns/{turn}")
+            if reply.status == 404 or reply.body["status"] in ENDED | {"parked"}:
+                return
+            await asyncio.sleep(0.02)
+
+
+def drop_someone(history: History, luck: Random) -> None:
+    """One of the connected clients loses its connection."""
+    connected = [watcher for watcher in history.watchers if watcher.connected]
+    if connected:
+        luck.choice(connected).drop()

@@ -1,0 +1,110 @@
+"""One trial: a fresh server, people who use it, deaths on the way, and the oracle's verdict."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perdure.failpoints import PLACES
+from tests.crash.oracle import violations
+from tests.crash.people import Person, Supervisor, settle
+from tests.crash.records import History
+from tests.crash.scenarios import MAIN, SCENARIOS
+from tests.crash.server import Launcher, Server
+
+SPECIAL = {
+    "park": "parked_graph",
+    "decision": "parked_graph",
+    "repair": "cancel_then_more",
+    "cancel": "cancel_then_more",
+    "release": "handed_over",
+    "recover": "killed_once",
+    "resume": "failed_then_resumed",
+    "tool_intent": "four_step_job",
+    "tool_call": "three_at_once",
+    "task_writes": "three_at_once",
+    "model_call": "four_step_job",
+    "step_checkpoint": "four_step_job",
+}
+"""The scenario that reaches each place best; the plain answer where none is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`action` at the `nth` pass of `failpoint`, in the server's first or (for recovery) second life."""
+
+    failpoint: str
+    scenario: str
+    action: str = "kill"
+    nth: int = 1
+
+    @property
+    def arms(self) -> list[str]:
+        armed = f"{self.failpoint}:{self.action}@{self.nth}"
+        return ["", armed] if self.scenario == "killed_once" else [armed]
+
+    def __str__(self) -> str:
+        return f"{self.scenario}-{self.failpoint}-{self.action}@{self.nth}"
+
+    @property
+    def replay(self) -> str:
+        """The command that repeats this trial alone."""
+        return f"python -m tests.crash.proof --only {self}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    violations: list[str] = field(default_factory=list)
+    kills: int = 0
+    passed: set[str] = field(default_factory=set)
+    server_log: str = ""
+
+
+def once_each() -> list[Plan]:
+    """Every failpoint once, in the scenario that reaches it."""
+    return [
+        Plan(f"{place}.{side}", SPECIAL.get(place, "plain_answer")) for place in PLACES for side in ("before", "after")
+    ]
+
+
+def crossed(passes: Sequence[int] = (1, 2, 3, 5)) -> list[Plan]:
+    """Every failpoint × the four main scenarios and its own × several passes."""
+    plans = []
+    for place in PLACES:
+        for scenario in dict.fromkeys((*MAIN, SPECIAL.get(place, "plain_answer"), "killed_once")):
+            plans += [Plan(f"{place}.{side}", scenario, nth=nth) for side in ("before", "after") for nth in passes]
+    return plans
+
+
+async def try_out(plan: Plan, folder: Path, launcher: Launcher, **environment: str) -> Verdict:
+    """Runs one plan on a fresh server in an empty folder."""
+    server = Server(folder, launcher, environment)
+    history = History(boots=server.boots)
+    verdict = Verdict()
+    try:
+        await _use(server, history, plan)
+        verdict.violations = await asyncio.to_thread(violations, history, server.database, server.effects)
+    except (AssertionError, TimeoutError) as problem:
+        verdict.violations = [f"E: the scenario did not come to its end: {type(problem).__name__} {problem}"]
+    finally:
+        for watcher in history.watchers:
+            await watcher.stop()
+        await server.close()
+    verdict.kills, verdict.passed, verdict.server_log = server.kills, server.failpoints_passed(), server.said()
+    return verdict
+
+
+async def _use(server: Server, history: History, plan: Plan) -> None:
+    person = Person(server, history)
+    async with Supervisor(server, plan.arms):
+        await SCENARIOS[plan.scenario](person)
+        await settle(server, history)
+    code = await server.stop()
+    if code:
+        # The armed place lies in the planned stop itself: one more life, then a clean stop.
+        await server.start()
+        await settle(server, history)
+        code = await server.stop()
+    assert code == 0, f"a planned stop ended with {code}"
