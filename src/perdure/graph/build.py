@@ -1,0 +1,194 @@
+"""The built-in graph: model ⇄ tools on a message list, one task per tool call.
+
+One `Send` per call makes each call a task of its own: a finished call is recorded by itself and is never repeated because a
+sibling was cut. Before a call starts the ledger records the intent; what the call answers, an error included, goes to
+the model as a tool message. Only the failures of `errors` end the turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
+from langchain_core.messages.utils import count_tokens_approximately
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, Send
+
+from perdure import ledger
+from perdure.clock import Clock
+from perdure.failpoints import failpoint
+from perdure.graph.ask import ModelCall
+from perdure.graph.history import calls_of, result_id, sendable, trim
+from perdure.graph.keys import with_call_key
+from perdure.graph.limits import LimitExpired, TimeLimit
+from perdure.graph.prompts import read_prompt
+from perdure.graph.tools import BoundTool, ToolRegistry
+
+MAX_RESULT_BYTES = 10_000_000
+
+
+def build(model: ModelNode, tools: ToolsNode) -> CompiledStateGraph[Any, Any, Any, Any]:
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", model.run)
+    # Its input is the payload of `_route`, not the state, for which LangGraph has no type.
+    graph.add_node("tools", tools.run)  # type: ignore[arg-type]
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", _route, ["tools", END])
+    graph.add_edge("tools", "model")
+    return graph.compile()
+
+
+def _route(state: MessagesState) -> list[Send] | str:
+    """One task per call of the last message."""
+    last = state["messages"][-1] if state["messages"] else None
+    if not isinstance(last, AIMessage):
+        return END
+    arguments = {call["id"]: call["args"] for call in last.tool_calls}
+    sends = [
+        Send(
+            "tools",
+            {
+                "message_id": last.id or "",
+                "id": call.id,
+                "name": call.name,
+                "arguments": arguments.get(call.id, {}),
+                "problem": call.problem,
+            },
+        )
+        for call in calls_of(last)
+    ]
+    return sends or END
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNode:
+    call: ModelCall
+    tools: ToolRegistry
+    prompt_file: Path | None = None
+    context_tokens: int | None = None
+
+    async def run(self, state: MessagesState, config: RunnableConfig) -> dict[str, list[BaseMessage]]:
+        tools = await self.tools.all()
+        prompt = read_prompt(self.prompt_file)
+        messages = self._prepared(state["messages"], prompt, tools)
+        taken = {message.id for message in state["messages"] if message.id}
+        return {"messages": [await self.call.reply(messages, tools, config, taken)]}
+
+    def _prepared(
+        self, history: Sequence[BaseMessage], prompt: str | None, tools: Sequence[BoundTool]
+    ) -> list[BaseMessage]:
+        """What the model gets: the prompt and a valid history that fits `context_tokens`. The thread keeps all."""
+        system: list[BaseMessage] = [SystemMessage(prompt)] if prompt else []
+        messages = sendable(history)
+        if self.context_tokens is None:
+            return [*system, *messages]
+        reserved = count_tokens_approximately(system, tools=[each.tool for each in tools] or None)
+        trimmed = trim(messages, self.context_tokens, reserved)
+        attempt = ledger.current.get()
+        if trimmed.dropped and attempt is not None:
+            data = {"dropped": trimmed.dropped, "kept_tokens": trimmed.tokens}
+            attempt.note("model", self.call.source.name, "trim", data)
+        return [*system, *trimmed.messages]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsNode:
+    tools: ToolRegistry
+    clock: Clock
+    timeout_seconds: float
+
+    async def run(self, task: Any, config: RunnableConfig) -> Any:
+        """Runs exactly one call: `task` is the payload of `_route`. Returns state updates (and commands that the tool returned)."""
+        found = await self.tools.find(task["name"])
+        server = None if isinstance(found, str) else found.server
+        call = ledger.ToolCall(task["id"], task["name"], task["arguments"], task["message_id"], server)
+        if isinstance(found, str):
+            return {"messages": [_error(call, found)]}
+        problem = task["problem"] or found.argument_problem(call.arguments)
+        if problem:
+            return {"messages": [_error(call, f"The tool `{call.name}` was not called: {problem}")]}
+        return await self._call(found, call, config)
+
+    async def _call(self, bound: BoundTool, call: ledger.ToolCall, config: RunnableConfig) -> Any:
+        attempt = ledger.current.get()
+        if attempt is not None:
+            await attempt.intend(call)
+        turn = attempt.turn if attempt is not None else str(config.get("configurable", {}).get("thread_id", ""))
+        keyed = with_call_key(config, ledger.idempotency_key(turn, call))
+        failpoint("tool_call.before")
+        try:
+            async with TimeLimit(self.clock, self.timeout_seconds):
+                answer = await _run_tool(bound, call, keyed)
+        except LimitExpired:
+            answer = {"messages": [_error(call, self._too_long(call))]}
+        failpoint("tool_call.after")
+        return _recorded(answer, call)
+
+    def _too_long(self, call: ledger.ToolCall) -> str:
+        return (
+            f"The tool `{call.name}` did not answer within {self.timeout_seconds:g} seconds and was given up. "
+            "It may still be at work, and may or may not have taken effect."
+        )
+
+
+async def _run_tool(bound: BoundTool, call: ledger.ToolCall, config: RunnableConfig) -> Any:
+    """LangGraph's own tool node runs the one call: injected state, store and runtime, commands and interrupts work.
+
+    Synchronous tools run in a thread with a copy of the context. Interrupts pass through.
+    """
+
+    def describe(error: Exception) -> str:
+        text = str(error).strip() or type(error).__name__
+        return f"The tool `{call.name}` failed: {text}"
+
+    node = ToolNode([bound.tool], handle_tool_errors=describe)
+    request = {"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"}
+    return await node.ainvoke([request], config)
+
+
+def _recorded(answer: Any, call: ledger.ToolCall) -> Any:
+    """The tool's answer with stable ids and a bounded size: `{"messages": […]}`, or a list with commands in it."""
+    for update in answer if isinstance(answer, list) else [answer]:
+        values = update.update if isinstance(update, Command) else update
+        if isinstance(values, dict) and isinstance(values.get("messages"), list):
+            values["messages"] = [_settled(each, call, place) for place, each in enumerate(values["messages"])]
+    return answer
+
+
+def _settled(message: Any, call: ledger.ToolCall, place: int) -> Any:
+    if not isinstance(message, BaseMessage):
+        return message
+    own = result_id(call.message_id, call.id)
+    if isinstance(message, ToolMessage) and message.tool_call_id == call.id:
+        return _bounded(message.model_copy(update={"id": own, "name": call.name}), call)
+    return message if message.id else message.model_copy(update={"id": f"{own}-{place}"})
+
+
+def _bounded(message: ToolMessage, call: ledger.ToolCall) -> ToolMessage:
+    """A result too large for a thread is cut (text) or refused (structured content), and says so."""
+    if isinstance(message.content, str):
+        # Half a surrogate pair, as a broken JSON escape gives it, could not be stored: it becomes a question mark.
+        encoded = message.content.encode("utf-8", "replace")
+        text = encoded[:MAX_RESULT_BYTES].decode("utf-8", "ignore")
+        if len(encoded) > MAX_RESULT_BYTES:
+            text += f"\n[The result of `{call.name}` was {len(encoded)} bytes; the first {MAX_RESULT_BYTES} are kept.]"
+        return message.model_copy(update={"content": text})
+    size = len(json.dumps(message.content, default=str))
+    if size <= MAX_RESULT_BYTES:
+        return message
+    return _error(
+        call, f"The result of `{call.name}` was {size} bytes; at most {MAX_RESULT_BYTES} can be kept. Ask for less."
+    )
+
+
+def _error(call: ledger.ToolCall, text: str) -> ToolMessage:
+    return ToolMessage(
+        id=result_id(call.message_id, call.id), content=text, name=call.name, tool_call_id=call.id, status="error"
+    )

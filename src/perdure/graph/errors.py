@@ -1,0 +1,60 @@
+"""Failures of a node that end the turn: each carries what the journal records as `Failure`.
+
+A tool's error is no failure of a node: it is an answer to the model (a tool message with `status="error"`).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from perdure.errors import PerdureError
+from perdure.turns import Failure, FailureCode
+
+
+class GraphFailure(PerdureError):
+    """The agent could not go on."""
+
+    failure_code: ClassVar[FailureCode] = FailureCode.AGENT_FAILURE
+    reason: ClassVar[str] = "agent_failed"
+    code = str(FailureCode.AGENT_FAILURE)
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(code=self.failure_code, reason=self.reason, message=self.message)
+
+
+class _ModelFailure(GraphFailure):
+    """The model did not answer."""
+
+    failure_code = FailureCode.MODEL_UNAVAILABLE
+    code = str(FailureCode.MODEL_UNAVAILABLE)
+
+
+class ModelUnavailable(_ModelFailure):
+    """The model's server could not be reached, or was overloaded, for longer than `model_retry_seconds`."""
+
+    reason = "model_unavailable"
+
+
+class ModelStalled(_ModelFailure):
+    """The model sent nothing for `model_idle_timeout_seconds`."""
+
+    reason = "model_idle"
+
+
+class ModelRefused(_ModelFailure):
+    """The provider refused the call and would refuse it again (bad key, unknown model, no tool support)."""
+
+    reason = "model_refused"
+
+
+class ModelNotConfigured(_ModelFailure):
+    """The model cannot be created: its key, its package or its name is missing or wrong."""
+
+    reason = "model_not_configured"
+
+
+class PromptUnreadable(GraphFailure):
+    """The system prompt file cannot be read. The agent does not answer without its instructions."""
+
+    reason = "system_prompt_unreadable"

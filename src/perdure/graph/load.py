@@ -1,0 +1,167 @@
+"""Agents from settings: the built-in graph, or the user's own from a file or a module."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from langgraph.graph import StateGraph
+from langgraph.pregel import Pregel
+
+from perdure.clock import Clock
+from perdure.config import AgentSettings, Settings
+from perdure.errors import ConfigurationError
+from perdure.graph.ask import ModelCall
+from perdure.graph.build import ModelNode, ToolsNode, build
+from perdure.graph.demo_tools import demo_tools
+from perdure.graph.errors import PromptUnreadable
+from perdure.graph.mcp import McpServers, read_mcp_config
+from perdure.graph.models import DEMO, ModelSource
+from perdure.graph.prompts import read_prompt
+from perdure.graph.sources import load_attribute
+from perdure.graph.tools import ToolRegistry, load_tools
+
+Graph = Pregel[Any, Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HostedGraph:
+    """An agent ready to be driven. The engine gives `graph` its checkpointer; nothing here has one."""
+
+    name: str
+    settings: AgentSettings
+    graph: Graph
+    input_kind: str
+    """`message` (the graph has a `messages` channel) or `json`."""
+
+    notices: tuple[str, ...] = ()
+    """What a person should know once, at start: one sentence each."""
+
+    state_types: tuple[type, ...] = ()
+    """Extra types the state may hold, resolved from the settings."""
+
+    model: ModelSource | None = field(default=None, repr=False)
+    tools: ToolRegistry | None = field(default=None, repr=False)
+
+    def problems(self) -> list[str]:
+        """Why the agent is degraded now, one sentence each with what to do. No network call."""
+        problems = [*(self.model.problems() if self.model else ()), *(self.tools.problems() if self.tools else ())]
+        try:
+            read_prompt(prompt_path(self.settings))
+        except PromptUnreadable as error:
+            problems.append(error.message)
+        return problems
+
+    async def close(self) -> None:
+        """Closes the MCP sessions and their children."""
+        if self.tools is not None:
+            await self.tools.close()
+
+
+async def load_agent(agent: AgentSettings, settings: Settings, clock: Clock) -> HostedGraph:
+    """Raises ConfigurationError: a file that does not import, tools that clash, a broken `mcp.json`, unknown types.
+
+    Does no network call: a missing model or a dead MCP server makes an agent degraded, not unloadable.
+    """
+    types = resolve_state_types(agent)
+    if agent.graph is None:
+        return _built_in(agent, settings, clock, types)
+    graph, notices = await _own_graph(agent, agent.graph)
+    kind = "message" if "messages" in graph.channels else "json"
+    return HostedGraph(agent.name, agent, graph, kind, notices, types)
+
+
+def _built_in(agent: AgentSettings, settings: Settings, clock: Clock, types: tuple[type, ...]) -> HostedGraph:
+    own = demo_tools() if agent.model == DEMO else []
+    python = [*own, *load_tools(agent.tools, agent.base, agent.name)]
+    servers, notices = _servers(agent, clock)
+    registry = ToolRegistry(python, servers)
+    source = ModelSource(agent.model, agent.model_base_url)
+    call = ModelCall(source, clock, settings.model_retry_seconds, settings.model_idle_timeout_seconds)
+    graph = build(
+        ModelNode(call, registry, prompt_path(agent), agent.context_tokens),
+        ToolsNode(registry, clock, settings.tool_timeout_seconds),
+    )
+    return HostedGraph(agent.name, agent, graph, "message", notices, types, source, registry)
+
+
+def prompt_path(agent: AgentSettings) -> Path | None:
+    return agent.base / agent.system_prompt_file if agent.system_prompt_file else None
+
+
+def _servers(agent: AgentSettings, clock: Clock) -> tuple[McpServers | None, tuple[str, ...]]:
+    if agent.mcp_config is None:
+        return None, ()
+    path = (agent.base / agent.mcp_config).resolve()
+    return McpServers(path, clock), read_mcp_config(path).notices
+
+
+async def _own_graph(agent: AgentSettings, reference: str) -> tuple[Graph, tuple[str, ...]]:
+    found = load_attribute(reference, agent.base, what="The graph", owner=agent.name)
+    graph = await _made(found, reference, agent.name)
+    if isinstance(graph, StateGraph):
+        return graph.compile(), ()
+    if not isinstance(graph, Pregel):
+        raise ConfigurationError(
+            f"The graph {reference!r} of agent {agent.name!r} is a {type(graph).__name__}: it must be a StateGraph, a "
+            "compiled graph, or a function that returns one."
+        )
+    if graph.checkpointer in (None, False, True):
+        return graph, ()
+    notice = (
+        f"The graph {reference!r} of agent {agent.name!r} was compiled with a {type(graph.checkpointer).__name__}: it is "
+        "served with Perdure's own checkpointer instead."
+    )
+    return graph, (notice,)
+
+
+async def _made(found: Any, reference: str, owner: str) -> Any:
+    """A factory's graph: sync or async, with or without a config argument. Anything else as it is."""
+    if isinstance(found, StateGraph | Pregel) or not callable(found):
+        return found
+    try:
+        wanted = [
+            each for each in inspect.signature(found).parameters.values() if each.default is inspect.Parameter.empty
+        ]
+        made = found(*({"configurable": {}} for _ in wanted[:1]))
+        return await made if inspect.isawaitable(made) else made
+    except Exception as error:  # whatever the user's factory raises
+        raise ConfigurationError(
+            f"The graph factory {reference!r} of agent {owner!r} failed: {type(error).__name__}: {error}"
+        ) from error
+
+
+def resolve_state_types(agent: AgentSettings) -> tuple[type, ...]:
+    """The classes of `state_types`. Raises ConfigurationError for each that is not there or not a class."""
+    types: list[type] = []
+    problems: list[str] = []
+    for reference in agent.state_types:
+        try:
+            found = load_attribute(reference, agent.base, what="A state type", owner=agent.name)
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+            continue
+        if isinstance(found, type):
+            types.append(found)
+        else:
+            problems.append(f"The state type {reference!r} of agent {agent.name!r} is not a class.")
+    if problems:
+        raise ConfigurationError(problems)
+    return tuple(types)
+
+
+async def load_agents(settings: Settings, clock: Clock) -> Sequence[HostedGraph]:
+    """Every agent of the settings, in order. Raises ConfigurationError with the faults of all of them."""
+    hosted: list[HostedGraph] = []
+    problems: list[str] = []
+    for agent in settings.agents:
+        try:
+            hosted.append(await load_agent(agent, settings, clock))
+        except ConfigurationError as error:
+            problems.extend(error.problems)
+    if problems:
+        raise ConfigurationError(problems)
+    return hosted
