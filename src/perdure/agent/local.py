@@ -1,0 +1,265 @@
+"""The Agent port over the journal of this process: people's verbs, transcripts and streams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from perdure.agent.base import AgentInfo, Transcript, TurnDetail
+from perdure.agent.ids import new_id
+from perdure.agent.threads import Threads
+from perdure.agent.watch import watch
+from perdure.engine.agents import Agent
+from perdure.errors import BadRequest, NotReady, PerdureError, TurnInProgress, TurnNotResumable
+from perdure.events import Frame
+from perdure.store.base import Page, Store
+from perdure.transport.base import SlowWatcher, Subscription, Transport
+from perdure.turns import ENDED, Accepted, Change, Conversation, NewTurn, Turn, TurnStatus
+
+TITLE_CHARACTERS = 80
+PAGE = 200
+
+
+class LocalAgents:
+    """Implements `AgentPort` over a store, a transport and the hosted agents."""
+
+    def __init__(
+        self,
+        store: Store,
+        transport: Transport,
+        agents: Mapping[str, Agent],
+        default: str,
+        *,
+        draining: Callable[[], bool] = lambda: False,
+        warnings: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        """`draining`: whether this server stops. `warnings`: what is wrong with the engine now, one sentence each."""
+        self._store = store
+        self._transport = transport
+        self._agents = agents
+        self._default = default
+        self._draining = draining
+        self._warnings = warnings
+        self._threads = Threads(store, agents)
+
+    def agents(self) -> Sequence[AgentInfo]:
+        common = list(self._warnings())
+        return [
+            AgentInfo(
+                name=agent.name,
+                input=agent.hosted.input_kind,
+                model=agent.hosted.model,
+                default=agent.name == self._default,
+                problems=[*agent.hosted.problems(), *common],
+            )
+            for agent in self._agents.values()
+        ]
+
+    # -- turns --------------------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        owner: str,
+        *,
+        input: Mapping[str, Any],
+        conversation: str | None,
+        agent: str | None,
+        when_busy: str,
+        idempotency_key: str | None,
+        body_digest: str,
+    ) -> Accepted:
+        chosen = await self._choose(owner, conversation, agent)
+        _check_input(chosen, input)
+        new = NewTurn(
+            turn_id=new_id(),
+            owner=owner,
+            agent=chosen.name,
+            input=dict(input),
+            conversation=conversation,
+            new_conversation_id=new_id(),
+            title=title_of(input),
+            when_busy=when_busy,
+            idempotency_key=idempotency_key,
+            body_digest=body_digest,
+        )
+        return await self._store.accept(new)
+
+    async def _choose(self, owner: str, conversation: str | None, agent: str | None) -> Agent:
+        name = agent
+        if conversation is not None:
+            known = await self._store.conversation(owner, conversation)
+            if agent is not None and agent != known.agent:
+                raise BadRequest(
+                    f"This conversation belongs to the agent {known.agent!r}; start a new one for {agent!r}."
+                )
+            name = known.agent
+        chosen = self._agents.get(name or self._default)
+        if chosen is None:
+            raise BadRequest(f"There is no agent {name!r} here. Agents of this server: {', '.join(self._agents)}.")
+        return chosen
+
+    async def resume(self, owner: str, conversation: str) -> Accepted:
+        known = await self._store.conversation(owner, conversation)
+        turn = await self._store.last_turn(owner, conversation)
+        why_not = self._threads.why_not_resumable(turn, await self._threads.state(known))
+        if why_not is not None:
+            raise TurnNotResumable(why_not, conversation=conversation, turn=turn.id if turn else None)
+        return await self._store.resume(owner, conversation)
+
+    async def answer(self, owner: str, conversation: str, answers: Mapping[str, Any]) -> Accepted:
+        return await self._store.answer(owner, conversation, answers, decided_by=owner)
+
+    async def cancel(self, owner: str, turn: str) -> Turn:
+        return await self._store.cancel(owner, turn)
+
+    async def turn(self, owner: str, turn: str) -> TurnDetail:
+        found = await self._store.turn(owner, turn)
+        attempts = await self._store.attempts(owner, turn)
+        cards = await self._store.cards(owner, turn)
+        last = await self._store.last_turn(owner, found.conversation)
+        resumable = False
+        if last is not None and last.id == turn:
+            conversation = await self._store.conversation(owner, found.conversation)
+            resumable = await self._resumable(conversation, last)
+        return TurnDetail(found, attempts, cards, resumable)
+
+    async def turns(
+        self, owner: str, *, limit: int, cursor: str | None, status: TurnStatus | None, agent: str | None
+    ) -> Page[Turn]:
+        return await self._store.turns(owner, limit=limit, cursor=cursor, status=status, agent=agent)
+
+    async def _resumable(self, conversation: Conversation, last: Turn | None) -> bool:
+        if last is None or last.status not in ENDED:
+            return False
+        return self._threads.why_not_resumable(last, await self._threads.state(conversation)) is None
+
+    # -- conversations ------------------------------------------------------------------------------------------------
+
+    async def conversations(
+        self, owner: str, *, limit: int, cursor: str | None, agent: str | None
+    ) -> Page[Conversation]:
+        return await self._store.conversations(owner, limit=limit, cursor=cursor, agent=agent)
+
+    async def conversation(self, owner: str, conversation: str) -> Transcript:
+        found = await self._store.conversation(owner, conversation)
+        turns = await self._turns_of(owner, conversation)
+        last = await self._store.last_turn(owner, conversation)
+        state = await self._threads.state(found)
+        return Transcript(
+            conversation=found,
+            resumable=self._threads.why_not_resumable(last, state) is None,
+            messages=self._threads.messages(state),
+            turns=turns,
+            state=self._threads.values(found, state),
+        )
+
+    async def _turns_of(self, owner: str, conversation: str) -> Sequence[Turn]:
+        newest_first: list[Turn] = []
+        cursor: str | None = None
+        while True:
+            page = await self._store.turns(owner, limit=PAGE, cursor=cursor, conversation=conversation)
+            newest_first.extend(page.items)
+            cursor = page.next
+            if cursor is None:
+                return newest_first[::-1]
+
+    async def rename(self, owner: str, conversation: str, title: str) -> Conversation:
+        return await self._store.rename(owner, conversation, title)
+
+    async def delete(self, owner: str, conversation: str, *, cancel: bool) -> None:
+        while not await self._deleted(owner, conversation, cancel=cancel):
+            pass
+
+    async def _deleted(self, owner: str, conversation: str, *, cancel: bool) -> bool:
+        """False after a turn ended that stood in the way."""
+        with self._transport.subscribe(conversation) as live:
+            try:
+                await self._store.delete(owner, conversation)
+            except TurnInProgress:
+                if not cancel:
+                    raise
+                await self._cancel_all(owner, conversation)
+                await _an_ending(live)
+                return False
+        return True
+
+    async def _cancel_all(self, owner: str, conversation: str) -> None:
+        """The newest first, so that none that waits is started by the end of the one before it."""
+        for turn in reversed(await self._turns_of(owner, conversation)):
+            if turn.status not in ENDED:
+                await self._store.cancel(owner, turn.id)
+
+    async def export(self, owner: str, conversation: str) -> AsyncIterator[Mapping[str, Any]]:
+        found = await self._store.conversation(owner, conversation)
+        async for checkpoint in self._threads.export(found):
+            yield checkpoint
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    async def follow(self, owner: str, conversation: str, *, after: int | None, follow: bool) -> AsyncIterator[Frame]:
+        await self._store.conversation(owner, conversation)
+        return self._frames(owner, conversation, after, follow=follow)
+
+    async def _frames(self, owner: str, conversation: str, after: int | None, *, follow: bool) -> AsyncIterator[Frame]:
+        with self._transport.subscribe(conversation) as live:
+            turn = await self._store.last_turn(owner, conversation)
+            async for frame in watch(self._store, live, turn, conversation, after, follow=follow):
+                yield frame
+
+    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change]:
+        start = await self._store.last_change(owner) if after is None else after
+        return self._changes(owner, start)
+
+    async def _changes(self, owner: str, after: int) -> AsyncIterator[Change]:
+        with self._transport.listen("changes") as bell:
+            while True:
+                page = await self._store.changes(owner, after, PAGE)
+                for change in page:
+                    yield change
+                    after = change.number
+                if not page:
+                    await bell.wait()
+
+    # -- health -------------------------------------------------------------------------------------------------------
+
+    async def unready(self) -> str | None:
+        if self._draining():
+            return "This server is shutting down."
+        try:
+            await self._store.check()
+        except PerdureError as error:
+            return error.message
+        return None
+
+
+def _check_input(agent: Agent, input: Mapping[str, Any]) -> None:
+    wanted = "message" if agent.hosted.input_kind == "message" else "input"
+    if set(input) != {wanted}:
+        form = 'a text: {"message": "…"}' if wanted == "message" else 'JSON: {"input": {…}}'
+        raise BadRequest(f"The agent {agent.name!r} takes {form}.")
+    value = input[wanted]
+    if wanted == "message" and (not isinstance(value, str) or not value.strip()):
+        raise BadRequest("The message is empty: send some text.")
+    if wanted == "input" and not isinstance(value, Mapping):
+        raise BadRequest('"input" must be a JSON object with the keys of the graph\'s state.')
+
+
+def title_of(input: Mapping[str, Any]) -> str:
+    """The first line with text in it, at most 80 characters."""
+    text = input["message"] if "message" in input else json.dumps(input.get("input"), ensure_ascii=False)
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
+
+
+async def _an_ending(live: Subscription) -> None:
+    """Returns after a turn of the conversation ended (or too much was published to be read)."""
+    with suppress(SlowWatcher):
+        while True:
+            await live.wait()
+            events = live.take()
+            if any(event.terminal for event in events):
+                return
+            if not events:
+                raise NotReady("The server is shutting down; the conversation was not deleted.")

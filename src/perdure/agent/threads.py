@@ -1,0 +1,130 @@
+"""Reads threads through LangGraph: transcripts, exports, and whether a turn can be resumed. Writes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import StateSnapshot
+from pydantic import BaseModel
+
+from perdure.engine.agents import Agent, AnyGraph
+from perdure.engine.plan import owns_head, reusing_tasks
+from perdure.engine.repair import messages_of
+from perdure.graph.load import host
+from perdure.messages import wire_message
+from perdure.store.base import Store
+from perdure.turns import REOPENABLE, Conversation, Turn
+
+
+class Threads:
+    def __init__(self, store: Store, agents: Mapping[str, Agent]) -> None:
+        self._store = store
+        self._agents = agents
+
+    async def state(self, conversation: Conversation) -> StateSnapshot:
+        """The head, with the state of pending subgraphs."""
+        return await self._graph(conversation).aget_state(_config(conversation.id), subgraphs=True)
+
+    def messages(self, state: StateSnapshot) -> Sequence[Mapping[str, Any]]:
+        return [wire_message(message) for message in messages_of(state)]
+
+    def values(self, conversation: Conversation, state: StateSnapshot) -> Mapping[str, Any] | None:
+        """JSON-able state values of a graph without messages, None for one with."""
+        agent = self._agents.get(conversation.agent)
+        if agent is None or agent.hosted.input_kind == "message":
+            return None
+        values = jsonable(state.values)
+        return values if isinstance(values, dict) else {"value": values}
+
+    async def export(self, conversation: Conversation) -> AsyncIterator[Mapping[str, Any]]:
+        """Every checkpoint, oldest first. One state is in memory at a time."""
+        graph = self._graph(conversation)
+        configs = [snapshot.config async for snapshot in graph.aget_state_history(_config(conversation.id))]
+        for config in reversed(configs):
+            yield _exported(await graph.aget_state(config))
+
+    def why_not_resumable(self, turn: Turn | None, state: StateSnapshot) -> str | None:
+        """`turn`: the conversation's last turn. None when a person may resume it, else the reason in words."""
+        if turn is None or turn.status not in REOPENABLE:
+            status = "has no turn" if turn is None else f"is {turn.status}"
+            return f"Only a failed or interrupted turn can be resumed; the last one {status}."
+        if turn.agent not in self._agents:
+            return f"This server does not host the agent {turn.agent!r} that the turn belongs to."
+        if turn.superseded:
+            return "A later message continued this conversation. Send the message again as a new one."
+        if turn.input is not None:
+            return None
+        if not owns_head(turn.id, state):
+            return "The conversation went on after this turn. Send the message again as a new one."
+        if not state.tasks:
+            return "Nothing of this turn is left to do. Send a new message."
+        if any(reusing_tasks(state)):
+            return "A node failed between several questions, and its answers cannot be used twice. Send a new message."
+        return None
+
+    def _graph(self, conversation: Conversation) -> AnyGraph:
+        agent = self._agents.get(conversation.agent)
+        return host(_messages_only() if agent is None else agent.hosted.graph, self._store.reader())
+
+
+@cache
+def _messages_only() -> AnyGraph:
+    """Reads the messages of conversations whose agent is hosted no more."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", lambda state: state)
+    graph.add_edge(START, "model")
+    return graph.compile()
+
+
+def _config(thread: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread}}
+
+
+def _exported(state: StateSnapshot) -> Mapping[str, Any]:
+    metadata = state.metadata or {}
+    return {
+        "checkpoint": state.config["configurable"]["checkpoint_id"],
+        "parent": state.parent_config["configurable"]["checkpoint_id"] if state.parent_config else None,
+        "step": metadata.get("step"),
+        "source": metadata.get("source"),
+        "turn": metadata.get("run_id"),
+        "created_at": state.created_at,
+        "values": jsonable(state.values),
+        "next": list(state.next),
+        "tasks": [
+            {
+                "id": task.id,
+                "name": task.name,
+                "error": None if task.error is None else str(task.error),
+                "interrupts": [{"id": each.id, "value": jsonable(each.value)} for each in task.interrupts],
+            }
+            for task in state.tasks
+        ],
+    }
+
+
+def jsonable(value: Any) -> Any:
+    """The nearest JSON value; what has none becomes its text."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, BaseMessage):
+        return wire_message(value)
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(item) for item in value]
+    if isinstance(value, Enum):
+        return jsonable(value.value)
+    return value.isoformat() if isinstance(value, datetime) else str(value)

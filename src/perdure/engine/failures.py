@@ -1,0 +1,60 @@
+"""What an exception that ended a drive means for the turn: code, reason and words for people. Pure; no I/O."""
+
+from __future__ import annotations
+
+from langgraph.errors import EmptyInputError
+
+from perdure.errors import PerdureError, StateTypeNotAllowed
+from perdure.graph.errors import GraphFailure
+from perdure.turns import Failure, FailureCode
+
+TOOLS_NODE = "tools"
+MESSAGE_CHARACTERS = 1000
+
+
+def failure_of(error: BaseException, node: str | None) -> Failure:
+    """`node`: the node the error escaped from, None when it did not come from one."""
+    if isinstance(error, GraphFailure):
+        return error.failure
+    if isinstance(error, StateTypeNotAllowed):
+        return Failure(FailureCode.STATE_TYPE_NOT_ALLOWED, "state_type_not_allowed", error.message)
+    if isinstance(error, EmptyInputError):
+        return Failure(
+            FailureCode.AGENT_FAILURE, "empty_input", "The graph takes nothing of this input: check its keys."
+        )
+    if node == TOOLS_NODE:
+        return Failure(FailureCode.TOOL_FAILURE, "tool_failed", f"A tool ended the turn: {_words(error)}")
+    place = f"The node {node!r} failed" if node else "The agent failed"
+    return Failure(FailureCode.AGENT_FAILURE, "node_failed" if node else "agent_failed", f"{place}: {_words(error)}")
+
+
+def recursion_limit(used: int, limit: int) -> Failure:
+    return Failure(
+        FailureCode.RECURSION_LIMIT,
+        "recursion_limit",
+        f"The turn used {used} steps; its limit is {limit} (setting recursion_limit). Continue gives it {limit} more.",
+    )
+
+
+def subgraph_recursion_limit(limit: int) -> Failure:
+    return Failure(
+        FailureCode.RECURSION_LIMIT,
+        "subgraph_recursion_limit",
+        f"A part of the graph took more than {limit} steps (setting recursion_limit). Continue lets it take {limit} more.",
+    )
+
+
+def question_repeated() -> Failure:
+    return Failure(
+        FailureCode.AGENT_FAILURE,
+        "question_repeated",
+        "The graph asked a question again that was answered already, so no answer can move it on. Send a new message.",
+    )
+
+
+def _words(error: BaseException) -> str:
+    """Class and message; the traceback goes to the log alone."""
+    message = error.message if isinstance(error, PerdureError) else str(error)
+    name = type(error).__name__
+    text = f"{name}: {message}" if message else name
+    return text if len(text) <= MESSAGE_CHARACTERS else text[: MESSAGE_CHARACTERS - 1] + "…"

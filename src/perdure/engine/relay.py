@@ -1,0 +1,120 @@
+"""Turns the stream of a running graph into tokens and traces of its attempt.
+
+Only these two come from the stream. Messages, tool results, questions and the end come from commits, since the stream
+runs ahead of what is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from langchain_core.messages import AIMessageChunk
+
+from perdure.clock import Clock
+from perdure.messages import text_of
+from perdure.store.base import LeasedAttempt
+
+COALESCE_SECONDS = 0.04
+COALESCE_CHARACTERS = 1024
+
+
+class Relay:
+    """One per drive. `feed` each part of the stream, then `close` (or `discard` when the drive was cut)."""
+
+    def __init__(self, attempt: LeasedAttempt, clock: Clock, recorded: Collection[str], step: int) -> None:
+        """`recorded`: ids of tasks whose writes were committed by an earlier attempt: they do not start again.
+        `step`: the root superstep that comes next."""
+        self._attempt = attempt
+        self._clock = clock
+        self._recorded = recorded
+        self._steps: dict[tuple[str, ...], int] = {(): step}
+        self._spoken: dict[str, list[str]] = {}
+        self._buffer: tuple[str, list[str]] | None = None
+        self._flushed_at = float("-inf")
+        self._timer: asyncio.Task[None] | None = None
+
+    def feed(self, part: Mapping[str, Any]) -> None:
+        kind, namespace, data = part["type"], tuple(part["ns"]), part["data"]
+        if kind == "messages":
+            self._hear(data[0])
+            return
+        self._flush()  # a token may never follow the commit of its message
+        if kind == "checkpoints":
+            self._steps[namespace] = int(data["metadata"].get("step", -1)) + 1
+        elif kind == "tasks":
+            self._trace(namespace, data)
+
+    def close(self) -> None:
+        self._flush()
+
+    def discard(self) -> None:
+        self._buffer = None
+        self._stop_timer()
+
+    def spoken(self) -> tuple[str, str] | None:
+        """Id and text of the message whose text was streamed last, None when nothing was."""
+        if not self._spoken:
+            return None
+        message_id, pieces = next(reversed(self._spoken.items()))
+        return message_id, "".join(pieces)
+
+    def _hear(self, message: Any) -> None:
+        if not isinstance(message, AIMessageChunk) or not message.id:
+            return
+        text = text_of(message)
+        if not text:
+            return
+        self._spoken.setdefault(message.id, []).append(text)
+        if self._buffer is not None and self._buffer[0] != message.id:
+            self._flush()
+        if self._buffer is None:
+            self._buffer = (message.id, [])
+        self._buffer[1].append(text)
+        self._flush_or_wait()
+
+    def _flush_or_wait(self) -> None:
+        waited = self._clock.monotonic() - self._flushed_at
+        size = sum(map(len, self._buffer[1])) if self._buffer else 0
+        if waited >= COALESCE_SECONDS or size >= COALESCE_CHARACTERS:
+            self._flush()
+        elif self._timer is None:
+            self._timer = asyncio.create_task(self._flush_later(COALESCE_SECONDS - waited))
+
+    async def _flush_later(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._timer = None
+        self._flush()
+
+    def _flush(self) -> None:
+        self._stop_timer()
+        if self._buffer is None:
+            return
+        message_id, pieces = self._buffer
+        self._buffer = None
+        self._flushed_at = self._clock.monotonic()
+        self._attempt.token(message_id, "".join(pieces))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _trace(self, namespace: tuple[str, ...], data: Mapping[str, Any]) -> None:
+        if data["id"] in self._recorded:
+            return
+        node = str(data["name"])
+        name = "/".join([*(part.partition(":")[0] for part in namespace), node])
+        step = self._steps.get(namespace, 0)
+        if "result" not in data:
+            self._attempt.trace(node, name, step, "enter")
+            return
+        outcome = _outcome(data)
+        self._attempt.trace(node, name, step, "leave", **({"data": {"outcome": outcome}} if outcome else {}))
+
+
+def _outcome(data: Mapping[str, Any]) -> str | None:
+    if data.get("error"):
+        return "failed"
+    return "interrupted" if data.get("interrupts") else None
