@@ -1,0 +1,47 @@
+"""The HTTP application: routes, error table and gate put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from perdure.agent.base import AgentPort
+from perdure.api import chat, conversations, documentation, errors, health, pages, turns
+from perdure.api.auth import Access
+from perdure.api.context import Services
+from perdure.api.gate import Gate
+from perdure.api.metrics import Metrics
+from perdure.api.stream import Streams
+from perdure.config import Settings
+
+_DESCRIPTION = "A durable runtime for LLM agents: an accepted message is answered, whatever dies in between."
+
+
+def create_app(
+    agents: AgentPort,
+    settings: Settings,
+    access: Access,
+    *,
+    streams: Streams,
+    statistics: Callable[[], Awaitable[Mapping[str, float]]],
+) -> ASGIApp:
+    """The application for one server. `streams` is aborted by the caller at shutdown; `statistics` feeds `/metrics`."""
+    metrics = Metrics(streams)
+    app = FastAPI(
+        title="Perdure",
+        version=version("perdure"),
+        description=_DESCRIPTION,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = Services(agents, access, streams, metrics, statistics)
+    for room in (chat, conversations, turns, health, pages):
+        app.include_router(room.router)
+    errors.install(app)
+    documentation.install(app)
+    return Gate(app, access, metrics, max_body_bytes=settings.max_message_bytes)

@@ -1,0 +1,383 @@
+"""The shapes of the HTTP API: what it takes (strict, unknown fields refused with a suggestion) and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from perdure.agent.base import AgentInfo, Transcript, TurnDetail
+from perdure.turns import Accepted, Attempt, Card, Conversation, Turn, TurnStatus
+
+T = TypeVar("T")
+
+MAX_PAGE = 200
+
+
+# -- what it takes ----------------------------------------------------------------------------------------------------
+
+
+class Request(BaseModel):
+    """Refuses a field it does not know and names the one that was probably meant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields_only(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            raise ValueError("A JSON object is needed as the body.")
+        for name in given:
+            if name not in cls.model_fields:
+                raise ValueError(_unknown(str(name), list(cls.model_fields)))
+        return given
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    hint = f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(f'`{field}`' for field in known)}."
+    return f"There is no field `{name[:60]}`. {hint}"
+
+
+class ChatRequest(Request):
+    """Exactly one of `message`, `input` and `resume`."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={
+            "examples": [
+                {"message": "Hello"},
+                {"message": "And then?", "conversation": "CONVERSATION", "when_busy": "enqueue"},
+                {"input": {"city": "Kyiv"}, "agent": "weather"},
+                {"resume": True, "conversation": "CONVERSATION"},
+                {"conversation": "CONVERSATION", "resume": {"INTERRUPT": "yes"}},
+            ]
+        },
+    )
+
+    message: str | None = Field(None, description="What the person says. Starts a turn.")
+    input: dict[str, Any] | None = Field(None, description="The input of a graph without a `messages` channel.")
+    resume: bool | dict[str, Any] | None = Field(
+        None,
+        description="`true` re-opens the last turn, failed or interrupted; an object answers the questions of a parked "
+        "turn: interrupt id → value.",
+    )
+    conversation: str | None = Field(None, description="Continues this one; without it a new one begins.")
+    agent: str | None = Field(None, description="Which agent a new conversation is with; the default one without it.")
+    when_busy: Literal["reject", "enqueue"] | None = Field(
+        None, description="When a turn is active: `reject` (default, 409) or `enqueue` behind it."
+    )
+
+    @field_validator("message")
+    @classmethod
+    def _says_something(cls, message: str | None) -> str | None:
+        if message is not None and not message.strip():
+            raise ValueError("The message is empty.")
+        return message
+
+    @field_validator("when_busy", mode="before")
+    @classmethod
+    def _known_choice(cls, choice: Any) -> Any:
+        if choice in {None, "reject", "enqueue"}:
+            return choice
+        raise ValueError("must be `reject` or `enqueue`")
+
+    @field_validator("resume", mode="before")
+    @classmethod
+    def _resumes_something(cls, resume: Any) -> Any:
+        if resume is None or resume is True or (isinstance(resume, dict) and resume):
+            return resume
+        raise ValueError("must be `true`, or an object of interrupt id → answer")
+
+    @model_validator(mode="after")
+    def _one_purpose(self) -> ChatRequest:
+        given = [name for name in ("message", "input", "resume") if getattr(self, name) is not None]
+        if len(given) != 1:
+            told = " and ".join(f"`{name}`" for name in given) or "none of them"
+            raise ValueError(f"Send exactly one of `message`, `input` and `resume`; this request has {told}.")
+        if self.resume is not None:
+            self._resume_only()
+        return self
+
+    def _resume_only(self) -> None:
+        if self.conversation is None:
+            raise ValueError("`resume` needs the `conversation`.")
+        for name in ("agent", "when_busy"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"`{name}` has no meaning with `resume`.")
+
+
+class RenameRequest(Request):
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"title": "Trip to Kyiv"}]})
+
+    title: str = Field(max_length=200)
+
+    @field_validator("title")
+    @classmethod
+    def _one_line(cls, title: str) -> str:
+        title = title.strip()
+        if not title or not title.isprintable():
+            raise ValueError("must be one line of visible text")
+        return title
+
+
+class PageQuery(Request):
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
+    cursor: Annotated[str, Field(max_length=500)] | None = Field(None, description="`next` of the page before.")
+
+
+class ConversationsQuery(PageQuery):
+    agent: Annotated[str, Field(max_length=200)] | None = None
+
+
+class TurnsQuery(ConversationsQuery):
+    status: TurnStatus | None = None
+
+    @field_validator("status", mode="before")
+    @classmethod
+    def _known_status(cls, status: Any) -> Any:
+        if status is None or status in set(TurnStatus):
+            return status
+        raise ValueError(f"must be one of {', '.join(TurnStatus)}")
+
+
+class StreamQuery(Request):
+    conversation: str
+    after: Annotated[str, Field(max_length=40)] | None = Field(None, description="As the header Last-Event-ID.")
+    follow: bool = Field(False, description="Stay open across turns.")
+
+
+class ChangesQuery(Request):
+    after: Annotated[str, Field(max_length=40)] | None = Field(None, description="As the header Last-Event-ID.")
+
+
+class DeleteQuery(Request):
+    cancel: bool = Field(False, description="Cancel the active turn first.")
+
+
+class ExportQuery(Request):
+    format: Literal["markdown", "jsonl"] = "markdown"
+
+
+# -- what it answers --------------------------------------------------------------------------------------------------
+
+
+class ErrorEnvelope(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"code": "NOT_FOUND", "message": "There is nothing with this id."}]}
+    )
+
+    code: str
+    message: str
+    conversation: str | None = None
+    turn: str | None = None
+
+
+class Reply(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class AcceptedReply(Reply):
+    """The turn is durable: an fsynced commit holds the message."""
+
+    conversation: str
+    turn: str
+    status: TurnStatus
+
+    @classmethod
+    def of(cls, accepted: Accepted) -> AcceptedReply:
+        return cls(conversation=accepted.conversation, turn=accepted.turn, status=accepted.status)
+
+
+class Page(Reply, Generic[T]):
+    items: list[T]
+    next: str | None = Field(description="The cursor of the next page, null at the end.")
+
+
+class TurnError(Reply):
+    code: str
+    message: str
+
+
+class TurnSummary(Reply):
+    id: str
+    conversation: str
+    agent: str
+    status: TurnStatus
+    reason: str | None
+    error: TurnError | None
+    attempt_count: int
+    supersteps: int
+    usage: dict[str, int]
+    accepted_at: datetime
+    ended_at: datetime | None
+    next_attempt_at: datetime | None = Field(description="A queued turn waits until then after a failed attempt.")
+    cancel_requested_at: datetime | None
+
+    @classmethod
+    def of(cls, turn: Turn) -> TurnSummary:
+        return cls(**_turn_fields(turn))
+
+
+def _turn_fields(turn: Turn) -> dict[str, Any]:
+    failure = turn.failure
+    return {
+        "id": turn.id,
+        "conversation": turn.conversation,
+        "agent": turn.agent,
+        "status": turn.status,
+        "reason": failure.reason if failure else None,
+        "error": TurnError(code=failure.code, message=failure.message) if failure else None,
+        "attempt_count": turn.attempts,
+        "supersteps": turn.supersteps,
+        "usage": dict(turn.usage),
+        "accepted_at": turn.accepted_at,
+        "ended_at": turn.ended_at,
+        "next_attempt_at": turn.not_before if turn.status is TurnStatus.QUEUED else None,
+        "cancel_requested_at": turn.cancel_requested_at,
+    }
+
+
+class AttemptReply(Reply):
+    number: int
+    owner: str
+    started_at: datetime
+    ended_at: datetime | None
+    outcome: str | None
+    error: str | None
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> AttemptReply:
+        return cls(
+            number=attempt.number,
+            owner=attempt.owner,
+            started_at=attempt.started_at,
+            ended_at=attempt.ended_at,
+            outcome=attempt.outcome,
+            error=attempt.error,
+        )
+
+
+class CardReply(Reply):
+    id: str
+    interrupt_id: str
+    kind: str
+    state: str
+    request: Any
+    answer: Any
+    opened_at: datetime
+    decided_by: str | None
+    decided_at: datetime | None
+
+    @classmethod
+    def of(cls, card: Card) -> CardReply:
+        return cls(
+            id=card.id,
+            interrupt_id=card.interrupt_id,
+            kind=card.kind,
+            state=card.state,
+            request=card.request,
+            answer=card.answer,
+            opened_at=card.opened_at,
+            decided_by=card.decided_by,
+            decided_at=card.decided_at,
+        )
+
+
+class TurnReply(TurnSummary):
+    resumable: bool
+    attempts: list[AttemptReply]
+    cards: list[CardReply]
+
+    @classmethod
+    def of_detail(cls, detail: TurnDetail) -> TurnReply:
+        return cls(
+            **_turn_fields(detail.turn),
+            resumable=detail.resumable,
+            attempts=[AttemptReply.of(attempt) for attempt in detail.attempts],
+            cards=[CardReply.of(card) for card in detail.cards],
+        )
+
+
+class ConversationSummary(Reply):
+    id: str
+    title: str
+    agent: str
+    status: TurnStatus | None
+    message_count: int
+    created_at: datetime
+    updated_at: datetime
+    forked_from: str | None
+
+    @classmethod
+    def of(cls, conversation: Conversation) -> ConversationSummary:
+        return cls(**_conversation_fields(conversation))
+
+
+def _conversation_fields(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "title": conversation.title,
+        "agent": conversation.agent,
+        "status": conversation.status,
+        "message_count": conversation.message_count,
+        "created_at": conversation.created_at,
+        "updated_at": conversation.updated_at,
+        "forked_from": conversation.forked_from,
+    }
+
+
+class ConversationReply(ConversationSummary):
+    resumable: bool
+    messages: list[dict[str, Any]] = Field(
+        description="`{id, role, content, tool_calls?, tool_call_id?, name?, status?, usage?}`"
+    )
+    turns: list[TurnSummary] = Field(description="Oldest first.")
+    state: dict[str, Any] | None = Field(description="The values of a graph without a `messages` channel.")
+
+    @classmethod
+    def of_transcript(cls, transcript: Transcript) -> ConversationReply:
+        return cls(
+            **_conversation_fields(transcript.conversation),
+            resumable=transcript.resumable,
+            messages=[dict(message) for message in transcript.messages],
+            turns=[TurnSummary.of(turn) for turn in transcript.turns],
+            state=None if transcript.state is None else dict(transcript.state),
+        )
+
+
+class AgentReply(Reply):
+    name: str
+    input: Literal["message", "json"]
+    model: str | None
+    default: bool
+    problems: list[str]
+
+    @classmethod
+    def of(cls, agent: AgentInfo) -> AgentReply:
+        return cls.model_validate(
+            {
+                "name": agent.name,
+                "input": agent.input,
+                "model": agent.model,
+                "default": agent.default,
+                "problems": list(agent.problems),
+            }
+        )
+
+
+class AgentsReply(Reply):
+    items: list[AgentReply]
+
+
+class HealthReply(Reply):
+    status: Literal["ok"] = "ok"
+
+
+class ReadyReply(Reply):
+    status: Literal["ready", "degraded", "unready"]
+    reasons: list[str] | None = Field(None, description="Only with a token.")

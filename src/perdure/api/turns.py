@@ -1,0 +1,43 @@
+"""Turns: list, read, cancel."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from perdure.api.context import Api, Owner, checked_id
+from perdure.api.documentation import Responses, errors
+from perdure.api.schemas import Page, TurnReply, TurnsQuery, TurnSummary
+from perdure.api.wire import JSONReply
+from perdure.turns import ENDED
+
+_ENDED: Responses = {200: {"model": TurnSummary, "description": "The turn has ended."}}
+
+router = APIRouter(prefix="/api/turns", tags=["turns"])
+
+
+@router.get("", response_model=Page[TurnSummary], summary="List turns, newest first", responses=errors(400))
+async def turns(query: Annotated[TurnsQuery, Query()], api: Api, owner: Owner) -> Response:
+    page = await api.agents.turns(owner, limit=query.limit, cursor=query.cursor, status=query.status, agent=query.agent)
+    return JSONReply(Page(items=[TurnSummary.of(turn) for turn in page.items], next=page.next).model_dump())
+
+
+@router.get("/{id}", response_model=TurnReply, summary="Read a turn", responses=errors(404))
+async def turn(id: str, api: Api, owner: Owner) -> Response:
+    detail = await api.agents.turn(owner, checked_id(id, "turn"))
+    return JSONReply(TurnReply.of_detail(detail).model_dump())
+
+
+@router.post(
+    "/{id}/cancel",
+    status_code=202,
+    response_model=TurnSummary,
+    summary="Cancel a turn",
+    responses=_ENDED | errors(400, 404, 503, 507),
+)
+async def cancel(id: str, api: Api, owner: Owner) -> Response:
+    """A durable request: honoured at the next safe point, also after a crash. An ended turn is answered as it is."""
+    asked = await api.agents.cancel(owner, checked_id(id, "turn"))
+    return JSONReply(TurnSummary.of(asked).model_dump(), status_code=200 if asked.status in ENDED else 202)
