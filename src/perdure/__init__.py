@@ -1,3 +1,64 @@
-"""Perdure: a durable runtime for LLM agents. A message that was accepted is answered, whatever dies in between."""
+"""Perdure: a durable runtime for LLM agents. A message that was accepted is answered, whatever dies in between.
+
+    from perdure import Runtime, load_settings
+
+    async with Runtime(load_settings({}, os.environ, Path.cwd())) as runtime:
+        print(runtime.address)
+
+`Runtime` and `serve` start a server, `call_key` gives a tool the idempotency key of its call; the rest is vocabulary.
+"""
+
+from __future__ import annotations
+
+import os
+
+# LangGraph reads it once, when it is imported: state is read back strictly or not at all.
+os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
+
+from typing import TYPE_CHECKING, Any
+
+from perdure.config import AgentSettings, Settings
+from perdure.deferred import deferred
+from perdure.errors import PerdureError
+from perdure.events import Event, Fold
+from perdure.turns import TurnStatus
+
+if TYPE_CHECKING:
+    from perdure.graph.keys import call_key
+    from perdure.runtime import Runtime, serve
+    from perdure.settings import load as load_settings
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "AgentSettings",
+    "Event",
+    "Fold",
+    "PerdureError",
+    "Runtime",
+    "Settings",
+    "TurnStatus",
+    "__version__",
+    "call_key",
+    "load_settings",
+    "serve",
+]
+
+_LAZY = {
+    "Runtime": ("perdure.runtime", "Runtime"),
+    "call_key": ("perdure.graph.keys", "call_key"),
+    "load_settings": ("perdure.settings", "load"),
+    "serve": ("perdure.runtime", "serve"),
+}
+"""Names whose modules need LangGraph: loaded at their first use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        module, attribute = _LAZY[name]
+        return getattr(deferred(module), attribute)
+    raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

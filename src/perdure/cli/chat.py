@@ -74,6 +74,8 @@ class Talk:
 
     async def once(self, message: str) -> Exit:
         accepted = await self.client.start(self._body(message))
+        if self.conversation is None:
+            self.cursor = 0  # all of a new conversation, also what happened before the stream was opened
         self.conversation, turn = accepted["conversation"], accepted["turn"]
         try:
             ending = await self._watch(turn)
@@ -117,6 +119,10 @@ class Talk:
     async def _conclude(self, turn: str, ending: Event | None) -> Exit:
         status = ending.payload["status"] if ending else "parked"
         answer = self.narrator.answer(turn)
+        if not answer and status == "completed":  # it ended before the stream was opened: only its end was told
+            answer = await self._stored_answer()
+            if self.narrator.live and answer:
+                say(answer)
         if self.as_json:
             failure = dict(ending.payload) if ending and ending.kind is EventKind.CHAT_ERROR else None
             print_json(
@@ -127,6 +133,13 @@ class Talk:
         if ending is None:
             hint(f"The turn is parked until somebody answers: perdure turns show {turn}", "yellow")
         return Exit.OK if status == "completed" else Exit.FAILED
+
+    async def _stored_answer(self) -> str:
+        """What the assistant said after the last message of a person."""
+        messages = (await self.client.get(f"/api/conversations/{self.conversation}"))["messages"]
+        start = max((place for place, each in enumerate(messages) if each["role"] == "user"), default=-1)
+        said = [each["content"] for each in messages[start + 1 :] if each["role"] == "assistant" and each["content"]]
+        return "\n\n".join(said)
 
 
 async def _ask(prompt: str) -> str | None:

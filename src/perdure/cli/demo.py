@@ -27,7 +27,7 @@ from perdure.cli.flags import settings_flags
 from perdure.cli.output import AsJson, Exit, hint, print_json, say
 from perdure.config import Settings
 from perdure.errors import PerdureError
-from perdure.events import Event, EventKind, Fold, Frame, Reset
+from perdure.events import Event, EventKind, Fold, Frame, Reset, RewindReason
 from perdure.store.sqlite.lock import read_lock
 
 MESSAGE = "Please do the four-step job."
@@ -215,7 +215,7 @@ class Demonstration:
         if label:
             self._proof.starts_of_cut_step += label == CUT_STEP and _new(self._calls, frame)
             self._show.line(f"step       {label} …")
-        elif isinstance(frame, Reset):
+        elif isinstance(frame, Reset) and frame.reason in set(RewindReason):
             self._show.line(
                 f"reset      attempt {frame.attempt} goes on from the last committed step ({frame.reason})", "yellow"
             )

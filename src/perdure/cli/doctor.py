@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import typer
 
-from perdure.cli.deferred import deferred
+from perdure.deferred import deferred
 from perdure.cli.flags import PLACE, settings_flags
 from perdure.cli.output import AsJson, Exit, hint, print_json, say
 from perdure.cli.serve import adopt_environment

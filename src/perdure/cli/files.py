@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.deferred import deferred
+from perdure.deferred import deferred
 from perdure.cli.flags import settings_flags
 from perdure.cli.output import AsJson, hint, print_json, print_table
 from perdure.cli.session import database_of, holder_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from perdure.cli.deferred import deferred
+from perdure.deferred import deferred
 from perdure.cli.flags import settings_flags
 from perdure.config import Settings
 from perdure.settings.catalogue import SETTINGS

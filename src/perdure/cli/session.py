@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from perdure.cli.client import Client, Server, Unreachable
-from perdure.cli.deferred import deferred
+from perdure.deferred import deferred
 from perdure.config import Settings
 from perdure.errors import ConfigurationError, NotFound
 from perdure.store.sqlite.lock import Holder, read_lock

@@ -1,4 +1,4 @@
-"""The one place that imports a module by its path: what needs LangGraph is loaded when a command is carried out, not for its help."""
+"""The one place that imports a module by its path: what needs LangGraph is loaded when it is used, not for a help text."""
 
 from __future__ import annotations
 

@@ -1,0 +1,122 @@
+"""Flags, configuration and help, as the program itself shows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perdure.cli.demo import ANSWER, CUT_STEP, Proof, _problems
+from perdure.settings.catalogue import SETTINGS
+
+
+def perdure(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+    environment |= {"XDG_DATA_HOME": str(folder / "share"), "NO_COLOR": "1", "COLUMNS": "200", **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "perdure", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_configuration_is_shown_with_the_source_of_each_value_and_secrets_masked(tmp_path: Path) -> None:
+    (tmp_path / "perdure.toml").write_text(
+        'port = 1\n[agents.a]\nmodel_base_url = "http://user:canary@host/v1"\nmodel = "openai:x"\n'
+    )
+    done = perdure(tmp_path, "config", "show", "--json", "--log-level", "debug", PERDURE_TOKEN="canary")
+    assert done.returncode == 0, done.stderr
+    lines = {line["name"]: (line["value"], line["origin"]) for line in json.loads(done.stdout)}
+    assert "canary" not in done.stdout
+    assert lines["port"] == (1, str(tmp_path / "perdure.toml"))
+    assert lines["token"] == ("***", "PERDURE_TOKEN")
+    assert lines["log_level"] == ("debug", "--log-level")
+    assert lines["host"] == ("127.0.0.1", "default")
+    assert lines["agents.a.model_base_url"] == ("http://***@host/v1", str(tmp_path / "perdure.toml"))
+
+
+def test_every_problem_of_the_configuration_is_told_at_once_with_exit_code_78(tmp_path: Path) -> None:
+    done = perdure(tmp_path, "serve", "--port", "many", PERDURE_PROT="1", PERDURE_REDRIVE="never")
+    assert done.returncode == 78
+    assert "Did you mean PERDURE_PORT?" in done.stderr and "`port`" in done.stderr and "`redrive`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_valid_setting_that_a_command_does_not_use_is_no_error(tmp_path: Path) -> None:
+    done = perdure(tmp_path, "config", "show", "--drain-seconds", "3", PERDURE_RETENTION_DAYS="9")
+    assert done.returncode == 0
+    other = perdure(tmp_path, "turns", "list", "--model", "demo", "--port", "9")
+    assert "There is no database" in other.stderr and other.returncode == 1
+
+
+def test_an_unknown_flag_is_wrong_usage(tmp_path: Path) -> None:
+    assert perdure(tmp_path, "serve", "--prot", "1").returncode == 2
+
+
+def test_every_setting_is_a_flag_of_serve(tmp_path: Path) -> None:
+    shown = perdure(tmp_path, "serve", "--help").stdout
+    assert [setting.flag for setting in SETTINGS if setting.flag not in shown] == []
+
+
+def test_help_configuration_and_version_load_nothing_heavy() -> None:
+    code = (
+        "import sys; import perdure.cli; "
+        "print([n for n in ('langgraph', 'langchain_core', 'fastapi', 'apsw', 'pydantic', 'mcp') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_a_database_a_read_and_a_write_say_which_command_to_run(tmp_path: Path) -> None:
+    database = str(tmp_path / "none.db")
+    for arguments in (("conversations", "list"), ("chat", "hi"), ("turns", "cancel", "x")):
+        done = perdure(tmp_path, *arguments, "--database", database)
+        assert done.returncode == 1
+        assert f"perdure serve --database {database}" in done.stderr
+    assert not Path(database).exists()
+
+
+# -- the demo's judgement ---------------------------------------------------------------------------------------------
+
+
+def proof(**changed: object) -> Proof:
+    good = Proof(killed_pid=1, restarted_pid=2, status="completed", answer=ANSWER, attempts=2)
+    good.effects = dict.fromkeys(("one", "two", "three", "four"), 1)
+    for name, value in changed.items():
+        setattr(good, name, value)
+    return good
+
+
+def test_the_demo_is_content_only_when_all_records_agree() -> None:
+    assert _problems(proof(), [], []) == []
+    assert _problems(proof(effects={"one": 1, "two": 1, CUT_STEP: 2, "four": 1}), [], []) == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"status": "failed"},
+        {"answer": "All done."},
+        {"effects": {"one": 2, "two": 1, "three": 1, "four": 1}},
+        {"effects": {"one": 1, "two": 1, "three": 0, "four": 1}},
+        {"effects": {"one": 1, "two": 1, "three": 3, "four": 1}},
+        {"effects": {"one": 1, "two": 1, "three": 1, "four": 1, "five": 1}},
+        {"attempts": 1},
+        {"restarted_pid": 1},
+    ],
+)
+def test_the_demo_fails_when_any_record_is_wrong(changed: dict[str, object]) -> None:
+    assert len(_problems(proof(**changed), [], [])) == 1
+
+
+def test_the_demo_fails_when_the_watcher_saw_something_else_than_what_is_stored() -> None:
+    assert _problems(proof(), [{"id": "a"}], []) == ["what the watcher saw differs from what is stored"]
