@@ -157,8 +157,9 @@ async def _at_rest(server: Server, turn: str, limit_seconds: float = 60.0) -> No
             await asyncio.sleep(0.02)
 
 
-def drop_someone(history: History, luck: Random) -> None:
-    """One of the connected clients loses its connection."""
+def drop_someone(history: History, luck: Random) -> int:
+    """One of the connected clients loses its connection; tells how many did."""
     connected = [watcher for watcher in history.watchers if watcher.connected]
     if connected:
         luck.choice(connected).drop()
+    return min(len(connected), 1)

@@ -164,17 +164,23 @@ class Server:
 
     async def start(self, failpoints: str = "", **more: str) -> bool:
         """Starts the process and waits until it is ready; False when it died before."""
+        await self.launch(failpoints, **more)
+        return await self.ready()
+
+    async def launch(self, failpoints: str = "", **more: str) -> None:
+        """Starts the process."""
         environment = {**self._settings(), **self._environment, "PERDURE_FAILPOINTS": failpoints, **more}
         pid = await self.launcher.spawn({**clean_environment(), **environment}, self.log)
         boot = Boot(pid, time.time())
         self.boots.append(boot)
         self._expected = ""
         self._ending = asyncio.create_task(self._watch(boot))
-        return await self.ready()
 
     async def ready(self, limit_seconds: float = 60.0) -> bool:
+        """Waits until the process answers as ready; False when it died before."""
+        boot = self.boots[-1]
         async with asyncio.timeout(limit_seconds):
-            while self.alive:
+            while not boot.how:
                 with suppress(*GONE):
                     if (await self.api.request("GET", "/api/readyz", timeout_seconds=5)).status == 200:
                         return True
