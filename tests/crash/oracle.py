@@ -1,7 +1,7 @@
 """Compares three independent records: what clients received, what the database holds, what the outside world saw.
 
 `violations` returns sentences, one per broken promise; an empty list is the only pass. Letters refer to docs/durability.md:
-E endings, L nothing lost, F folds, S seqs, P epochs, B busy threads, X effects, A attempts, D database, C clean closes.
+E endings, L nothing lost, F folds, R rewinds, S seqs, P epochs, B busy threads, X effects, A attempts, D database, C clean closes.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,20 @@ def violations(history: History, database: Path, effects: Path) -> list[str]:
     journal = read_journal(database)
     world = read_effects(effects)
     found: list[str] = []
-    for check in (_database, _nothing_lost, _endings, _answers, _folds, _seqs, _epochs, _busy, _attempts, _closes):
+    for check in (
+        _database,
+        _nothing_lost,
+        _endings,
+        _answers,
+        _folds,
+        _leftovers,
+        _rewinds,
+        _seqs,
+        _epochs,
+        _busy,
+        _attempts,
+        _closes,
+    ):
         found += check(history, journal)
     found += _effects(history, journal, world)
     return found
@@ -130,6 +144,8 @@ def _watched(seen: Seen, journal: Journal) -> Iterator[str]:
             yield f"F: the product's fold and the suite's own differ for {turn}"
         if view.ending is None and journal.turns[turn]["status"] in ENDED:
             continue  # the client left before the end; what it had seen is held against the journal by seq
+        if _came_late(seen, turn):
+            continue  # it asked without a cursor after the end and was told the end alone
         expected = _journal_view(journal, turn).comparable()
         shown = view.comparable()
         yield from (
@@ -137,6 +153,48 @@ def _watched(seen: Seen, journal: Journal) -> Iterator[str]:
             for name in shown
             if shown[name] != expected[name]
         )
+
+
+def _came_late(seen: Seen, turn: str) -> bool:
+    first = next(frame for frame in seen.frames if frame.data.get("turn") == turn)
+    return first.event in TERMINAL_KINDS and any(
+        connection.cursor is None and first in connection.frames for connection in seen.connections
+    )
+
+
+def _leftovers(history: History, journal: Journal) -> Iterator[str]:
+    """Text of an attempt that is over must be gone (by a reset, or replaced by its message) before a later one speaks."""
+    for seen in history.seen:
+        speaking: dict[str, dict[str, int]] = defaultdict(dict)
+        for frame in seen.frames:
+            turn, attempt = frame.data.get("turn", ""), frame.data.get("attempt", 0)
+            if frame.event == "reset" or frame.event in TERMINAL_KINDS:
+                speaking[turn].clear()
+            elif frame.event == "message":
+                speaking[turn].pop(frame.data["message"]["id"], None)
+            elif frame.event == "token":
+                speaking[turn].setdefault(frame.data["message_id"], attempt)
+            if any(0 < before < attempt for before in speaking[turn].values()):
+                yield f"F: {turn}: a client still shows text of an earlier attempt at seq {frame.id} of attempt {attempt}"
+                break
+
+
+def _rewinds(history: History, journal: Journal) -> Iterator[str]:
+    """Every attempt but the first, and those after a park, starts with a rewind; no call is told twice."""
+    rewound = {(row["turn"], row["attempt"]) for row in journal.events if row["kind"] == "rewind"}
+    for turn, attempts in _known(journal):
+        for before, after in pairwise(attempts):
+            if before["outcome"] != "parked" and (turn, after["epoch"]) not in rewound:
+                yield f"R: attempt {after['epoch']} of {turn} follows a {before['outcome']} one without a rewind"
+        traces = [row["payload"] for row in journal.retained(turn) if row["kind"] == "trace"]
+        calls = Counter(trace["call_id"] for trace in traces if trace["phase"] == "call")
+        for call, count in calls.items():
+            if count > 1 + _parks(attempts):
+                yield f"R: {turn} retains {count} starts of the call {call}"
+
+
+def _parks(attempts: Sequence[Row]) -> int:
+    return sum(1 for row in attempts if row["outcome"] == "parked")
 
 
 def _transcript(conversation: str, transcript: Mapping[str, Any], journal: Journal) -> Iterator[str]:
@@ -220,9 +278,8 @@ def _rising(seen: Seen, connection: Connection) -> Iterator[str]:
 
 
 def _content(kind: str, data: Mapping[str, Any]) -> str:
-    """What must never differ between two sightings of one seq. Tokens may be coalesced: their text is not compared."""
-    hidden = {"at", "text"} if kind == "token" else {"at"}
-    return json.dumps([kind, {name: data[name] for name in data if name not in hidden}], sort_keys=True)
+    """What must never differ between two sightings of one seq."""
+    return json.dumps([kind, {name: data[name] for name in data if name != "at"}], sort_keys=True)
 
 
 # -- P: no write carries an old epoch ------------------------------------------------------------------------------------------

@@ -123,8 +123,8 @@ def sql(statement: str) -> Callable[[Run], object]:
     return lambda run: run.db.execute(statement).fetchall()
 
 
-def unframed(seq: int) -> Callable[[Run], object]:
-    """The client missed what carried this seq."""
+def unframed(seq: int | None) -> Callable[[Run], object]:
+    """The client missed what carried this seq (None: the reset)."""
 
     def spoil(run: Run) -> None:
         kept = [frame for frame in run.connection.frames if frame.id != seq]
@@ -149,13 +149,15 @@ SPOILED: dict[str, tuple[str, Callable[[Run], object]]] = {
     "the message stored twice": ("E", lambda run: run.event(10, 2, "message", item=5)),
     "another answer": ("E", sql("UPDATE events SET item_id = 3 WHERE seq = 8")),
     "a client missed a message": ("F", unframed(6)),
-    "a client missed the reset": ("F", unframed(2)),
+    "a client missed what came twice": ("F", unframed(2)),
     "a client saw what was never committed": (
         "S",
         lambda run: run.frame("message", 11, 2, message={"id": "q", "role": "user"}),
     ),
     "one seq, two contents": ("S", sql('UPDATE events SET payload = \'{"status": "cancelled"}\' WHERE seq = 9')),
     "a seq came twice": ("S", lambda run: run.frame("end", 9, 2, status="completed")),
+    "a new attempt without a rewind": ("R", sql("DELETE FROM events WHERE kind = 'rewind'")),
+    "text of a lost attempt stays": ("F", unframed(None)),
     "an old attempt wrote late": ("P", sql("UPDATE events SET attempt = 1 WHERE seq = 8")),
     "an attempt wrote after its end": ("P", sql("UPDATE attempts SET ended_at = started_at WHERE epoch = 2")),
     "an attempt nobody claimed": ("P", sql("UPDATE events SET attempt = 3 WHERE seq = 9")),
