@@ -11,9 +11,9 @@ from perdure.agent.base import AgentInfo, Transcript, TurnDetail
 from perdure.agent.ids import new_id
 from perdure.agent.threads import Threads
 from perdure.agent.watch import watch
-from perdure.engine.agents import Agent
 from perdure.errors import BadRequest, NotReady, PerdureError, TurnInProgress, TurnNotResumable
 from perdure.events import Frame
+from perdure.graph.load import HostedGraph
 from perdure.store.base import Page, Store
 from perdure.transport.base import SlowWatcher, Subscription, Transport
 from perdure.turns import ENDED, Accepted, Change, Conversation, NewTurn, Turn, TurnStatus
@@ -29,7 +29,7 @@ class LocalAgents:
         self,
         store: Store,
         transport: Transport,
-        agents: Mapping[str, Agent],
+        agents: Mapping[str, HostedGraph],
         default: str,
         *,
         draining: Callable[[], bool] = lambda: False,
@@ -49,10 +49,10 @@ class LocalAgents:
         return [
             AgentInfo(
                 name=agent.name,
-                input=agent.hosted.input_kind,
-                model=agent.hosted.model,
+                input=agent.input_kind,
+                model=agent.model.name if agent.model else None,
                 default=agent.name == self._default,
-                problems=[*agent.hosted.problems(), *common],
+                problems=[*agent.problems(), *common],
             )
             for agent in self._agents.values()
         ]
@@ -86,7 +86,7 @@ class LocalAgents:
         )
         return await self._store.accept(new)
 
-    async def _choose(self, owner: str, conversation: str | None, agent: str | None) -> Agent:
+    async def _choose(self, owner: str, conversation: str | None, agent: str | None) -> HostedGraph:
         name = agent
         if conversation is not None:
             known = await self._store.conversation(owner, conversation)
@@ -234,8 +234,8 @@ class LocalAgents:
         return None
 
 
-def _check_input(agent: Agent, input: Mapping[str, Any]) -> None:
-    wanted = "message" if agent.hosted.input_kind == "message" else "input"
+def _check_input(agent: HostedGraph, input: Mapping[str, Any]) -> None:
+    wanted = "message" if agent.input_kind == "message" else "input"
     if set(input) != {wanted}:
         form = 'a text: {"message": "…"}' if wanted == "message" else 'JSON: {"input": {…}}'
         raise BadRequest(f"The agent {agent.name!r} takes {form}.")

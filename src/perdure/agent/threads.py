@@ -15,17 +15,17 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import StateSnapshot
 from pydantic import BaseModel
 
-from perdure.engine.agents import Agent, AnyGraph
+from perdure.engine.hosting import AnyGraph, bind, host
 from perdure.engine.plan import owns_head, reusing_tasks
 from perdure.engine.repair import messages_of
-from perdure.graph.load import host
+from perdure.graph.load import HostedGraph
 from perdure.messages import wire_message
 from perdure.store.base import Store
 from perdure.turns import REOPENABLE, Conversation, Turn
 
 
 class Threads:
-    def __init__(self, store: Store, agents: Mapping[str, Agent]) -> None:
+    def __init__(self, store: Store, agents: Mapping[str, HostedGraph]) -> None:
         self._store = store
         self._agents = agents
 
@@ -39,7 +39,7 @@ class Threads:
     def values(self, conversation: Conversation, state: StateSnapshot) -> Mapping[str, Any] | None:
         """JSON-able state values of a graph without messages, None for one with."""
         agent = self._agents.get(conversation.agent)
-        if agent is None or agent.hosted.input_kind == "message":
+        if agent is None or agent.input_kind == "message":
             return None
         values = jsonable(state.values)
         return values if isinstance(values, dict) else {"value": values}
@@ -72,7 +72,8 @@ class Threads:
 
     def _graph(self, conversation: Conversation) -> AnyGraph:
         agent = self._agents.get(conversation.agent)
-        return host(_messages_only() if agent is None else agent.hosted.graph, self._store.reader())
+        reader = self._store.reader()
+        return bind(_messages_only(), reader) if agent is None else host(agent, reader)
 
 
 @cache

@@ -77,7 +77,7 @@ class _Watch:
         if at.status in ENDED and await self._ending(at) is None:
             return _unknown(at)
         if at.active and await self._tokens_lost(at, after):
-            return Reset(self._conversation, at.id, at.committed_seq, at.attempts, ResetReason.RECONNECTED)
+            return Reset(self._conversation, at.id, at.committed_seq, at.epoch, ResetReason.RECONNECTED)
         return None
 
     async def _tokens_lost(self, at: Turn, after: int) -> bool:
@@ -183,4 +183,4 @@ def _reset(rewind: Event) -> Reset:
 def _unknown(turn: Turn | None) -> Reset | None:
     if turn is None:
         return None
-    return Reset(turn.conversation, turn.id, turn.first_seq - 1, turn.attempts, ResetReason.CURSOR_UNKNOWN)
+    return Reset(turn.conversation, turn.id, turn.first_seq - 1, turn.epoch, ResetReason.CURSOR_UNKNOWN)

@@ -31,7 +31,6 @@ class StepControl(RunControl):
 
 
 def steps_left(limit: int, supersteps: int, budget_from: int) -> int:
-    """`limit` node steps a turn, after its accept or a person's Continue. The hidden step that hands the input to the
-    first node is in the journal's count (at the start of a turn only) and is not one of them."""
-    hidden = 1 if budget_from == 0 else 0
-    return limit + hidden - (supersteps - budget_from)
+    """`limit` steps a turn, counted from its accept or a person's last Continue. The journal does not count the hidden step
+    that hands the input to the first node, as LangGraph's limit does not."""
+    return limit - (supersteps - budget_from)

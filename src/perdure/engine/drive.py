@@ -22,8 +22,9 @@ from langgraph.types import Command, StateSnapshot, StreamMode
 from perdure import ledger
 from perdure.clock import Clock
 from perdure.engine import failures
-from perdure.engine.agents import Agent, graph_input, human_message
 from perdure.engine.control import StepControl, steps_left
+from perdure.engine.hosting import host
+from perdure.engine.inputs import graph_input, human_message
 from perdure.engine.ledger import AttemptLedger
 from perdure.engine.plan import (
     Begin,
@@ -44,7 +45,7 @@ from perdure.engine.plan import (
 from perdure.engine.relay import Relay
 from perdure.engine.repair import Mend, cancelled, has_open_calls, repair
 from perdure.errors import LeaseLost, StorageError, StorageFull
-from perdure.graph.load import host
+from perdure.graph.load import HostedGraph
 from perdure.store.base import LeasedAttempt, Question, Store
 from perdure.turns import Failure, Outcome, TurnStatus
 
@@ -97,7 +98,7 @@ class Drive:
     def __init__(
         self,
         attempt: LeasedAttempt,
-        agent: Agent,
+        agent: HostedGraph,
         store: Store,
         clock: Clock,
         progressed: Callable[[], None] = lambda: None,
@@ -108,7 +109,7 @@ class Drive:
         self._store = store
         self._clock = clock
         self._progressed: Callable[[], None] | None = progressed
-        self._graph = host(agent.hosted.graph, attempt.checkpointer)
+        self._graph = host(agent, attempt.checkpointer)
         self._config: RunnableConfig = {
             "configurable": {"thread_id": attempt.turn.conversation},
             "metadata": {"run_id": attempt.turn.id},

@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 
 from perdure.clock import Clock
-from perdure.engine.agents import Agent
+from perdure.graph.load import HostedGraph
 from perdure.store.base import Store
 from perdure.turns import Turn
 
@@ -22,7 +22,7 @@ class Recovery:
     """`sweep` at start and every `sweep_seconds`. An orphan is moved by its epoch: acting on a stale list is harmless."""
 
     def __init__(
-        self, store: Store, agents: Mapping[str, Agent], clock: Clock, held: Callable[[], Collection[str]]
+        self, store: Store, agents: Mapping[str, HostedGraph], clock: Clock, held: Callable[[], Collection[str]]
     ) -> None:
         """`held`: the turns that live attempts of this process drive now."""
         self._store = store
@@ -65,7 +65,9 @@ class Recovery:
         if agent is None:
             self._tell_stranger(orphan)
             return False
-        recovered = await self._store.recover(orphan.id, orphan.epoch, now=self._clock.now(), manual=agent.manual)
+        recovered = await self._store.recover(
+            orphan.id, orphan.epoch, now=self._clock.now(), manual=agent.settings.redrive == "manual"
+        )
         if recovered is None:
             return False
         log.info("orphan recovered", turn=orphan.id, conversation=orphan.conversation, status=str(recovered.status))

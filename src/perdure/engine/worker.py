@@ -16,11 +16,11 @@ import structlog
 
 from perdure.clock import Clock
 from perdure.config import Settings
-from perdure.engine.agents import Agent
 from perdure.engine.drive import Drive
 from perdure.engine.lease import LeaseKeeper
 from perdure.engine.recovery import Recovery
 from perdure.errors import PerdureError
+from perdure.graph.load import HostedGraph
 from perdure.store.base import LeasedAttempt, Store
 from perdure.transport.base import Transport
 
@@ -40,7 +40,7 @@ class Worker:
     """`start` once the server answers; `drain` ends it."""
 
     def __init__(
-        self, store: Store, transport: Transport, agents: Mapping[str, Agent], settings: Settings, clock: Clock
+        self, store: Store, transport: Transport, agents: Mapping[str, HostedGraph], settings: Settings, clock: Clock
     ) -> None:
         self._store = store
         self._transport = transport

@@ -1,0 +1,46 @@
+"""A hosted graph bound to a saver: how the engine drives it and the port reads it.
+
+Never `graph.copy()` or `with_config()`: they lose the list of types that strict deserialisation lets through, and state
+comes back as plain dicts.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from langgraph._internal._serde import build_serde_allowlist
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.pregel import Pregel
+
+from perdure.graph.load import HostedGraph
+
+AnyGraph = Pregel[Any, Any, Any, Any]
+
+
+def host(hosted: HostedGraph, saver: BaseCheckpointSaver[str]) -> AnyGraph:
+    """A shallow copy that saves through `saver`. The user's own object keeps its checkpointer."""
+    bound = bind(hosted.graph, saver)
+    types = {(each.__module__, each.__name__) for each in hosted.state_types}
+    if types:
+        bound.checkpointer = saver.with_allowlist(types)
+    return bound
+
+
+def bind(graph: AnyGraph, saver: BaseCheckpointSaver[str]) -> AnyGraph:
+    bound = copy.copy(graph)
+    bound.checkpointer = saver
+    if bound._serde_allowlist is None and isinstance(bound, CompiledStateGraph):
+        schemas = list(bound.builder.schemas)
+        bound._serde_allowlist = build_serde_allowlist(schemas=schemas, channels=bound.channels)
+    _lend_to_subgraphs(bound)
+    return bound
+
+
+def _lend_to_subgraphs(graph: AnyGraph) -> None:
+    """A subgraph compiled with `checkpointer=False` crashes under `durability="sync"` in LangGraph; with None it saves
+    through its parent."""
+    for _, subgraph in graph.get_subgraphs(recurse=True):
+        if isinstance(subgraph, Pregel) and subgraph.checkpointer is False:
+            subgraph.checkpointer = None

@@ -1,0 +1,134 @@
+"""Leases are kept from threads, and given up before another process may take them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from perdure.engine.lease import TRUST, LeaseKeeper
+from perdure.errors import StorageError
+from perdure.store.base import LeasedAttempt
+from perdure.testing import FakeClock
+
+LEASE = 3.0
+
+
+class Renewable:
+    """The part of an attempt that the keeper uses."""
+
+    number = 1
+
+    class turn:
+        id = "T1"
+
+    def __init__(self, *answers: bool | Exception) -> None:
+        self.answers = list(answers)
+        self.asked: list[datetime] = []
+
+    def renew(self, lease_expires_at: datetime) -> bool:
+        self.asked.append(lease_expires_at)
+        answer = self.answers.pop(0) if self.answers else True
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.keeper = LeaseKeeper(self.clock, LEASE)
+        self.lost: list[Any] = []
+
+    def hold(self, attempt: Renewable) -> Renewable:
+        leased = cast("LeasedAttempt", attempt)
+        self.keeper.hold(leased, self.clock.monotonic(), lambda: self.lost.append(attempt))
+        return attempt
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    scene = Scene()
+    scene.keeper.start()
+    yield scene
+    scene.keeper.stop()
+
+
+def test_every_round_renews_for_a_whole_lease_from_now(scene: Scene) -> None:
+    attempt = scene.hold(Renewable())
+    scene.clock.advance(1)
+    scene.keeper.renew_all()
+    assert attempt.asked[-1] == scene.clock.now() + timedelta(seconds=LEASE)
+    assert scene.lost == []
+
+
+def test_a_lease_that_is_ours_no_more_is_told_once(scene: Scene) -> None:
+    attempt = scene.hold(Renewable(False))
+    scene.keeper.renew_all()
+    scene.keeper.renew_all()
+    assert scene.lost == [attempt]
+
+
+def test_renewals_that_fail_are_borne_until_trust_ends(scene: Scene) -> None:
+    attempt = scene.hold(Renewable(*[StorageError("disk")] * 5))
+    scene.clock.advance(TRUST * LEASE - 0.1)
+    scene.keeper.renew_all()
+    assert scene.lost == []
+    scene.clock.advance(0.2)
+    scene.keeper.renew_all()
+    assert scene.lost == [attempt]
+
+
+def test_trust_is_counted_from_the_beginning_of_a_slow_renewal(scene: Scene) -> None:
+    attempt = Renewable()
+    renew = attempt.renew
+
+    def slowly(lease_expires_at: datetime) -> bool:
+        scene.clock.advance(LEASE)
+        return renew(lease_expires_at)
+
+    attempt.renew = slowly  # type: ignore[method-assign]
+    scene.hold(attempt)
+    scene.keeper.renew_all()
+    assert scene.lost == [attempt]
+
+
+def test_a_step_of_the_wall_clock_changes_no_trust(scene: Scene) -> None:
+    scene.hold(Renewable(StorageError("disk")))
+    scene.clock.jump(-3600)
+    scene.keeper.renew_all()
+    scene.clock.jump(7200)
+    scene.keeper.renew_all()
+    assert scene.lost == []
+
+
+def test_what_has_ended_is_not_renewed(scene: Scene) -> None:
+    attempt = scene.hold(Renewable())
+    scene.keeper.drop(cast("LeasedAttempt", attempt))
+    asked = len(attempt.asked)
+    scene.keeper.renew_all()
+    assert len(attempt.asked) == asked
+
+
+def test_a_renewal_that_hangs_does_not_keep_the_lost_lease_from_being_told() -> None:
+    scene = Scene()
+    scene.keeper = LeaseKeeper(scene.clock, 0.03)
+    told, hang = threading.Event(), threading.Event()
+    attempt = Renewable()
+
+    def never(lease_expires_at: datetime) -> bool:
+        hang.wait()
+        return True
+
+    attempt.renew = never  # type: ignore[method-assign]
+    scene.keeper.hold(cast("LeasedAttempt", attempt), scene.clock.monotonic(), told.set)
+    scene.keeper.start()
+    scene.clock.advance(1)
+    try:
+        assert told.wait(10)
+    finally:
+        hang.set()
+        scene.keeper.stop()
