@@ -13,7 +13,7 @@ from perdure.errors import DatabaseUnusable, StorageError
 from perdure.store.sqlite.database import APPLICATION_ID, Connection, refusals, scalar
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 
-COUNTED = ("conversations", "turns", "attempts", "events", "cards", "checkpoints", "items", "writes")
+COUNTED = ("conversations", "turns", "attempts", "events", "cards", "checkpoints", "lists", "items", "writes")
 """Tables whose row counts a copy must match."""
 
 

@@ -32,7 +32,7 @@ WHOLE_CHECK_BYTES = 64 * 1024 * 1024
 """Up to this size the whole file is checked at start (about 0.2 s); above it only the tables that steer turns, so that a
 server with a file of gigabytes is ready within seconds. `perdure doctor` and every backup check the whole."""
 
-STEERING_TABLES = ("conversations", "turns", "heads")
+STEERING_TABLES = ("conversations", "turns", "attempts", "spaces")
 
 _LEVELS = {"OFF": 0, "NORMAL": 1, "FULL": 2, "EXTRA": 3}
 

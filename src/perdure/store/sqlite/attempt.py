@@ -1,0 +1,479 @@
+"""The one writer of a claimed turn: every write behind the fence, every event after its commit, and a latch.
+
+The first write that fails or finds the turn in other hands latches the attempt: what was enqueued behind it is refused on
+the writer's thread already, what comes later is refused at once, and the drive is told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import apsw
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from perdure.clock import Clock
+from perdure.errors import LeaseLost
+from perdure.events import Event, EventKind
+from perdure.failpoints import failpoint
+from perdure.ledger import ToolCall
+from perdure.store.base import Notify, Question
+from perdure.store.sqlite.authority import Authority, StepPlan, StepWrite
+from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed, ending_events
+from perdure.store.sqlite.journal import (
+    QUERIES,
+    approval_payload,
+    close_cards,
+    failure_bindings,
+    guarded,
+    promote_waiting,
+    publish,
+    take_seqs,
+    touch,
+    write_event,
+)
+from perdure.store.sqlite.outlet import Outlet, Seqs
+from perdure.store.sqlite.rows import card_from, clean, micros, to_json
+from perdure.store.sqlite.writer import Writer
+from perdure.turns import Card, CardState, Failure, Outcome, TurnStatus
+
+T = TypeVar("T")
+
+SaverFactory = Callable[[Authority], BaseCheckpointSaver[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTools:
+    """What every attempt of a store works with."""
+
+    writer: Writer
+    clock: Clock
+    notify: Notify
+    saver: SaverFactory
+    over: Callable[[SQLiteAttempt], None]
+    """Told when the attempt gives out no more numbers: it ended or latched."""
+
+
+class SQLiteAttempt:
+    """A `perdure.store.base.LeasedAttempt`, and the authority its checkpointer writes through."""
+
+    def __init__(self, claimed: Claimed, tools: AttemptTools) -> None:
+        self.turn = claimed.turn
+        self.number = claimed.turn.epoch
+        self.rewind = claimed.rewind
+        self.thread_id: str | None = claimed.turn.conversation
+        self.run_id: str | None = claimed.turn.id
+        self._tools = tools
+        self._loop = asyncio.get_running_loop()
+        self._seqs = Seqs(claimed.next_seq, claimed.end)
+        self._outlet = Outlet(lambda event: publish(tools.notify, event), tools.notify.publish)
+        self._buffer: list[Event] = []
+        self._late: list[tuple[str, str]] = []
+        self._extending = False
+        self._error: BaseException | None = None
+        self._ended = False
+        self._on_latch: list[Callable[[], object]] = []
+        self._supersteps = claimed.turn.supersteps
+        self._progressed = False
+        self._checkpointer = tools.saver(self)
+
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    @property
+    def latched(self) -> BaseException | None:
+        return self._error
+
+    @property
+    def live(self) -> bool:
+        return self._error is None and not self._ended
+
+    @property
+    def checkpointer(self) -> BaseCheckpointSaver[str]:
+        return self._checkpointer
+
+    @property
+    def supersteps(self) -> int:
+        return self._supersteps
+
+    @property
+    def progressed(self) -> bool:
+        return self._progressed
+
+    def on_latch(self, call: Callable[[], object]) -> None:
+        """Runs `call` once on the loop when the attempt latches; soon, when it has latched already."""
+        self._on_latch.append(call)
+        if self._error is not None:
+            self._loop.call_soon(self._tell_latch)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def token(self, message_id: str, text: str) -> None:
+        if not self.live:
+            return
+        if self._buffer:
+            self._flush()
+        if self._late or not self._seqs.spare_for_text:
+            self._late.append((message_id, text))
+        else:
+            self._outlet.text(self._event(EventKind.TOKEN, {"message_id": message_id, "text": text}))
+        self._extend_when_low()
+
+    def trace(self, node: str, name: str, step: int, phase: str, **more: Any) -> None:
+        if self.live:
+            payload = {"node": node, "name": name, "step": step, "phase": phase, **more}
+            self._buffer.append(self._held(EventKind.TRACE, payload))
+
+    def lend(self, turn: str, kind: EventKind, payload: Mapping[str, Any]) -> Event:
+        """Numbers an event of another turn of the thread, and keeps its place until `lent`."""
+        event = Event(self._seqs.take(), self.turn.conversation, turn, 0, kind, self._tools.clock.now(), payload)
+        self._outlet.hold(event)
+        return event
+
+    def lent(self, event: Event, committed: bool) -> None:
+        if committed and self._error is not None:
+            publish(self._tools.notify, event)
+        elif committed:
+            self._outlet.committed([event])
+        else:
+            self._outlet.discard(event)
+
+    def _event(self, kind: EventKind, payload: Mapping[str, Any]) -> Event:
+        turn = self.turn
+        return Event(self._seqs.take(), turn.conversation, turn.id, self.number, kind, self._tools.clock.now(), payload)
+
+    def _held(self, kind: EventKind, payload: Mapping[str, Any]) -> Event:
+        event = self._event(kind, payload)
+        self._outlet.hold(event)
+        return event
+
+    def _take_buffer(self) -> list[Event]:
+        taken, self._buffer = self._buffer, []
+        return taken
+
+    def _flush(self) -> None:
+        """Commits buffered traces on their own, so that streamed text need not wait for the step that follows it."""
+        events = self._take_buffer()
+        future = self._write(lambda connection: _write_events(connection, events), events)
+        future.add_done_callback(_ignore_outcome)  # a failure has latched the attempt
+
+    def _extend_when_low(self) -> None:
+        """Reserves another block before this one is used up."""
+        if self._extending or not self._seqs.low:
+            return
+        self._extending = True
+
+        def extended(first: int) -> None:
+            self._extending = False
+            self._seqs.extend(first, first + SEQ_BLOCK)
+            late, self._late = self._late, []
+            for message_id, text in late:
+                self.token(message_id, text)
+
+        future = self._write(
+            lambda connection: take_seqs(connection, self.turn.conversation, SEQ_BLOCK), (), committed=extended
+        )
+        future.add_done_callback(_ignore_outcome)
+
+    # -- the saver's writes -------------------------------------------------------------------------------------------
+
+    def submit(self, plan: StepPlan, write: StepWrite) -> asyncio.Future[None]:
+        self._refuse_when_over()
+        buffered = self._take_buffer()
+        self._forget_late_text(plan)
+        messages = [self._held(EventKind.MESSAGE, {"message": message}) for message in plan.messages]
+        traces = [self._held(EventKind.TRACE, payload) for payload in plan.traces]
+        boundary = self._seqs.last
+
+        def transaction(connection: apsw.Connection) -> None:
+            item_ids = write(connection)
+            _write_events(connection, buffered)
+            for event, item_id in zip(messages, item_ids, strict=True):
+                write_event(connection, event, item_id)
+            _write_events(connection, traces)
+            self._advance(connection, plan, boundary)
+
+        def committed(_: None) -> None:
+            self._supersteps += plan.supersteps
+            self._progressed = self._progressed or plan.progress
+
+        future = self._write(transaction, [*buffered, *messages, *traces], committed=committed)
+        self._extend_when_low()
+        return future
+
+    async def settle(self) -> None:
+        await self._tools.writer.settle()
+
+    def _forget_late_text(self, plan: StepPlan) -> None:
+        """A message replaces its streamed text, also the part that still waits for numbers."""
+        replaced = {message["id"] for message in plan.messages}
+        self._late = [(message_id, text) for message_id, text in self._late if message_id not in replaced]
+
+    def _advance(self, connection: apsw.Connection, plan: StepPlan, boundary: int) -> None:
+        usage = {name: plan.usage.get(name, 0) for name in ("input_tokens", "output_tokens", "total_tokens")}
+        guarded(
+            connection,
+            "turn_advance",
+            id=self.turn.id,
+            epoch=self.turn.epoch,
+            committed_seq=boundary,
+            supersteps=plan.supersteps,
+            progress=int(plan.progress),
+            input_stored=int(plan.input_stored),
+            **usage,
+        )
+        if plan.progress and not self._progressed:
+            QUERIES.run(connection, "attempt_progressed", turn=self.turn.id, epoch=self.turn.epoch)
+        if plan.message_count is not None:
+            QUERIES.run(connection, "conversation_count", id=self.turn.conversation, message_count=plan.message_count)
+
+    # -- the engine's writes ------------------------------------------------------------------------------------------
+
+    async def intend(self, call: ToolCall, node: str, step: int) -> None:
+        self._refuse_when_over()
+        failpoint("tool_intent.before")
+        data = {"arguments": dict(call.arguments), "message_id": call.message_id}
+        if call.server is not None:
+            data["server"] = call.server
+        self.trace(node, call.name, step, "call", call_id=call.id, data=data)
+        events = self._take_buffer()
+        await self._write(lambda connection: _write_events(connection, events), events)
+        failpoint("tool_intent.after")
+
+    async def park(self, questions: Sequence[Question]) -> None:
+        if not questions:
+            raise ValueError("a turn is parked for at least one question")
+        failpoint("park.before")
+        buffered, now = self._close(), self._tools.clock.now()
+
+        def transaction(connection: apsw.Connection) -> list[Event]:
+            _write_events(connection, buffered)
+            events = [self._open_card(connection, card, now) for card in self._new_cards(connection, questions, now)]
+            self._leave(connection, Outcome.PARKED, now)
+            guarded(connection, "turn_park", id=self.turn.id, epoch=self.turn.epoch, committed_seq=self._seqs.last)
+            QUERIES.run(connection, "turn_unpark_cancelled", id=self.turn.id)
+            return events
+
+        await self._end(transaction, buffered)
+        failpoint("park.after")
+
+    async def finish(self, status: TurnStatus, failure: Failure | None = None) -> None:
+        _refuse_bad_ending(status, failure)
+        failpoint("finish.before")
+        buffered, now = self._close(), self._tools.clock.now()
+
+        def transaction(connection: apsw.Connection) -> list[Event]:
+            _write_events(connection, buffered)
+            events = self._ending(connection, status, failure, now)
+            _write_events(connection, events)
+            self._leave(connection, Outcome(str(status)), now, failure.message if failure else None)
+            guarded(
+                connection,
+                "turn_end",
+                id=self.turn.id,
+                epoch=self.turn.epoch,
+                status=str(status),
+                now=micros(now),
+                **failure_bindings(failure),
+            )
+            promote_waiting(connection, self.turn.conversation)
+            return events
+
+        await self._end(transaction, buffered)
+        failpoint("finish.after")
+
+    async def release(self, outcome: Outcome, *, not_before: datetime | None = None, error: str | None = None) -> None:
+        if outcome not in {Outcome.RELEASED, Outcome.RETRIED}:
+            raise ValueError(f"a turn goes back to the queue as released or retried, not as {outcome}")
+        failpoint("release.before")
+        self._close()
+        now = self._tools.clock.now()
+
+        def transaction(connection: apsw.Connection) -> list[Event]:
+            self._leave(connection, outcome, now, error)
+            guarded(
+                connection,
+                "turn_give_back",
+                id=self.turn.id,
+                epoch=self.turn.epoch,
+                spent=int(outcome is Outcome.RETRIED),
+                not_before=micros(not_before) if not_before else None,
+            )
+            return []
+
+        await self._end(transaction, ())
+        failpoint("release.after")
+
+    def renew(self, lease_expires_at: datetime) -> bool:
+        if not self.live:
+            return False
+        ours = self._tools.writer.call(
+            lambda connection: QUERIES.run(
+                connection,
+                "lease_renew",
+                id=self.turn.id,
+                epoch=self.turn.epoch,
+                lease_expires_at=micros(lease_expires_at),
+            )
+        )
+        if not ours and not self._ended:
+            self._latch(LeaseLost(conversation=self.turn.conversation, turn=self.turn.id))
+        return bool(ours)
+
+    def _new_cards(self, connection: apsw.Connection, questions: Sequence[Question], now: datetime) -> list[Card]:
+        """The questions that have no card yet; a known open card is kept as it is."""
+        known = {
+            row["interrupt_id"]: card_from(row) for row in QUERIES.all(connection, "cards_of_turn", turn=self.turn.id)
+        }
+        fresh = [question for question in questions if question.interrupt_id not in known]
+        if not fresh and all(known[question.interrupt_id].state is not CardState.OPENED for question in questions):
+            raise ValueError("every question of this park was answered before: send the answers instead")
+        turn = self.turn
+        return [
+            Card(
+                id=uuid4().hex,
+                turn=turn.id,
+                conversation=turn.conversation,
+                owner=turn.owner,
+                interrupt_id=question.interrupt_id,
+                kind="interrupt",
+                request=question.request,
+                state=CardState.OPENED,
+                opened_at=now,
+            )
+            for question in fresh
+        ]
+
+    def _open_card(self, connection: apsw.Connection, card: Card, now: datetime) -> Event:
+        QUERIES.run(
+            connection,
+            "card_insert",
+            id=card.id,
+            turn=card.turn,
+            conversation=card.conversation,
+            owner=card.owner,
+            interrupt_id=card.interrupt_id,
+            kind=card.kind,
+            request=to_json(card.request),
+            now=micros(now),
+        )
+        event = self._event(EventKind.APPROVAL, approval_payload(card, CardState.OPENED))
+        write_event(connection, event)
+        return event
+
+    def _ending(
+        self, connection: apsw.Connection, status: TurnStatus, failure: Failure | None, now: datetime
+    ) -> list[Event]:
+        closed = [approval_payload(card, CardState.CLOSED) for card in close_cards(connection, self.turn.id)]
+        seqs = [self._seqs.take() for _ in range(len(closed) + 1)]
+        return ending_events(self.turn, seqs, closed, status=status, failure=failure, now=now)
+
+    def _leave(self, connection: apsw.Connection, outcome: Outcome, now: datetime, error: str | None = None) -> None:
+        """The attempt's end, the conversation's activity, and the seqs that were not used."""
+        QUERIES.run(
+            connection,
+            "attempt_end",
+            turn=self.turn.id,
+            epoch=self.turn.epoch,
+            outcome=str(outcome),
+            now=micros(now),
+            error=clean(error) if error else None,
+        )
+        touch(connection, self.turn.conversation, now)
+        QUERIES.run(
+            connection,
+            "seqs_give_back",
+            id=self.turn.conversation,
+            next_seq=self._seqs.last + 1,
+            end=self._seqs.end,
+        )
+
+    # -- fence and latch ----------------------------------------------------------------------------------------------
+
+    def _close(self) -> list[Event]:
+        """From here on nothing new is numbered: the last transaction owns the rest of the block."""
+        self._refuse_when_over()
+        self._ended = True
+        self._tools.over(self)
+        return self._take_buffer()
+
+    async def _end(self, transaction: Callable[[apsw.Connection], list[Event]], buffered: Sequence[Event]) -> None:
+        def committed(events: list[Event]) -> None:
+            for event in events:
+                publish(self._tools.notify, event)
+            self._tools.notify.ring("queue")
+            self._tools.notify.ring("changes")
+
+        await self._write(transaction, buffered, committed=committed)
+
+    def _write(
+        self,
+        transaction: Callable[[apsw.Connection], T],
+        events: Sequence[Event],
+        committed: Callable[[T], None] | None = None,
+    ) -> asyncio.Future[T]:
+        """Enqueues a transaction behind the fence; its events leave after the commit, then `committed` is told."""
+
+        def fenced(connection: apsw.Connection) -> T:
+            if self._error is not None:
+                raise self._refusal()
+            if QUERIES.one(connection, "fence", id=self.turn.id, epoch=self.turn.epoch) is None:
+                raise LeaseLost(conversation=self.turn.conversation, turn=self.turn.id)
+            return transaction(connection)
+
+        def told(result: T) -> None:
+            try:
+                self._outlet.committed(events)
+                if committed is not None:
+                    committed(result)
+            except BaseException as error:
+                self._latch(error)
+                raise
+
+        return self._tools.writer.submit(fenced, committed=told, refused=self._latch)
+
+    def _latch(self, error: BaseException) -> None:
+        """From any thread."""
+        if self._error is None:
+            self._error = error
+            self._loop.call_soon_threadsafe(self._tell_latch)
+
+    def _tell_latch(self) -> None:
+        self._tools.over(self)
+        self._outlet.abandon(self.turn.id)
+        calls, self._on_latch = self._on_latch, []
+        for call in calls:
+            call()
+
+    def _refuse_when_over(self) -> None:
+        if not self.live:
+            raise self._refusal()
+
+    def _refusal(self) -> LeaseLost:
+        """What a write after the latch, or after the end, gets."""
+        why = f"an earlier write failed ({self._error})" if self._error else "it has ended"
+        refusal = LeaseLost(
+            f"The attempt writes nothing more: {why}.", conversation=self.turn.conversation, turn=self.turn.id
+        )
+        refusal.__cause__ = self._error
+        return refusal
+
+
+def _write_events(connection: apsw.Connection, events: Sequence[Event]) -> None:
+    for event in events:
+        write_event(connection, event)
+
+
+def _refuse_bad_ending(status: TurnStatus, failure: Failure | None) -> None:
+    if status not in {TurnStatus.COMPLETED, TurnStatus.FAILED, TurnStatus.CANCELLED}:
+        raise ValueError(f"a turn is finished as completed, failed or cancelled, not as {status}")
+    if (status is TurnStatus.FAILED) != (failure is not None):
+        raise ValueError("a failed turn, and only that, carries its failure")
+
+
+def _ignore_outcome(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()

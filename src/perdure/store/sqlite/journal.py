@@ -1,0 +1,112 @@
+"""What several of the journal's transactions share. Every function runs inside an open transaction of the writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from perdure.errors import LeaseLost, NotFound
+from perdure.events import Event, EventKind, end_payload
+from perdure.failpoints import failpoint
+from perdure.store.base import Notify
+from perdure.store.sqlite.queries import Queries
+from perdure.store.sqlite.rows import card_from, micros, to_json, turn_from
+from perdure.turns import Card, CardState, Failure, Turn, TurnStatus
+
+QUERIES = Queries(Path(__file__).with_name("queries.sql"))
+
+
+def publish(notify: Notify, event: Event) -> None:
+    """Tells a committed event. After the commit, on the event loop."""
+    failpoint("event_publish.before")
+    notify.publish(event)
+    failpoint("event_publish.after")
+
+
+def write_event(connection: apsw.Connection, event: Event, item_id: int | None = None) -> None:
+    QUERIES.run(
+        connection,
+        "event_insert",
+        conversation=event.conversation,
+        seq=event.seq,
+        turn=event.turn,
+        attempt=event.attempt,
+        kind=str(event.kind),
+        at=micros(event.at),
+        item_id=item_id,
+        payload=None if item_id is not None else to_json(event.payload),
+    )
+
+
+def take_seqs(connection: apsw.Connection, conversation: str, count: int) -> int:
+    """Reserves seqs; the first of them."""
+    row = QUERIES.one(connection, "seqs_take", id=conversation, count=count)
+    if row is None:
+        raise NotFound("This conversation does not exist any more.", conversation=conversation)
+    return int(row["first"])
+
+
+def turn_of(connection: apsw.Connection, query: str, **bindings: Any) -> Turn | None:
+    row = QUERIES.one(connection, query, **bindings)
+    return None if row is None else turn_from(row)
+
+
+def touch(connection: apsw.Connection, conversation: str, now: datetime) -> None:
+    """Notes activity; before a turn's status changes, for its summary carries the conversation's time."""
+    QUERIES.run(connection, "conversation_touch", id=conversation, now=micros(now))
+
+
+def guarded(connection: apsw.Connection, query: str, **bindings: Any) -> None:
+    """A statement that must touch its row. Raises LeaseLost when somebody else was faster."""
+    if QUERIES.run(connection, query, **bindings) != 1:
+        raise LeaseLost()
+
+
+def promote_waiting(connection: apsw.Connection, conversation: str) -> str | None:
+    """The predecessor ended: the first waiting turn becomes queued, and what ended before it can no longer be resumed."""
+    waiting = turn_of(connection, "turn_first_waiting", conversation=conversation)
+    if waiting is None:
+        return None
+    row = QUERIES.one(connection, "next_seq", id=conversation)
+    assert row is not None
+    QUERIES.run(connection, "turns_supersede", conversation=conversation, before=waiting.accept_number)
+    guarded(connection, "turn_promote", id=waiting.id, seq=row["next_seq"])
+    return waiting.id
+
+
+def close_cards(connection: apsw.Connection, turn: str) -> list[Card]:
+    """Closes what nobody decided; the closed cards."""
+    return [card_from(row) for row in QUERIES.all(connection, "cards_close", turn=turn)]
+
+
+def approval_payload(card: Card, state: CardState) -> dict[str, Any]:
+    payload = {
+        "card": card.id,
+        "kind": card.kind,
+        "state": str(state),
+        "interrupt_id": card.interrupt_id,
+        "request": card.request,
+    }
+    return payload | ({"decided_by": card.decided_by} if card.decided_by else {})
+
+
+def ending(status: TurnStatus, failure: Failure | None) -> tuple[EventKind, Mapping[str, Any]]:
+    """The terminal event of an end."""
+    if failure is None:
+        return EventKind.END, end_payload(status)
+    return EventKind.CHAT_ERROR, {
+        "status": str(status),
+        "code": str(failure.code),
+        "reason": failure.reason,
+        "message": failure.message,
+    }
+
+
+def failure_bindings(failure: Failure | None) -> dict[str, str | None]:
+    if failure is None:
+        return {"code": None, "reason": None, "message": None}
+    return {"code": str(failure.code), "reason": failure.reason, "message": failure.message}

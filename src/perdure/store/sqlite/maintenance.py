@@ -1,0 +1,127 @@
+"""Keeping the house: deleting conversations, retention, space given back, numbers for the metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from perdure.errors import TurnInProgress
+from perdure.store.sqlite.acceptance import KEY_LIFETIME, require_conversation
+from perdure.store.sqlite.database import scalar
+from perdure.store.sqlite.journal import QUERIES, turn_of
+from perdure.store.sqlite.rows import instant, micros
+from perdure.store.sqlite.threads import delete_thread_rows, prune_superseded
+from perdure.store.sqlite.writer import WriterCounts
+
+VACUUM_PAGES = 2_000
+"""Free pages given back in one transaction, so that no other write waits long."""
+
+PRUNE_PAGE = 50
+"""Conversations pruned in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What one transaction removed: rows by table, the conversations it touched, and where the next one begins."""
+
+    counts: Counter[str]
+    conversations: Sequence[str] = ()
+    last: str | None = None
+
+
+class Undo(Exception):
+    """Leaves a transaction without a trace, with what it would have done."""
+
+    def __init__(self, pruned: Pruned) -> None:
+        self.pruned = pruned
+        super().__init__()
+
+
+def delete_conversation(connection: apsw.Connection, owner: str, conversation: str) -> None:
+    """Removes all that a conversation is. Raises TurnInProgress while a turn of it is active or waiting."""
+    require_conversation(connection, owner, conversation)
+    busy = turn_of(connection, "turn_active", conversation=conversation) or turn_of(
+        connection, "turn_first_waiting", conversation=conversation
+    )
+    if busy is not None:
+        raise TurnInProgress(
+            "The conversation has an active turn. Cancel it first, or delete with `cancel=1`.",
+            conversation=conversation,
+            turn=busy.id,
+        )
+    delete_thread_rows(connection, conversation)
+    QUERIES.run(connection, "conversation_delete", id=conversation, owner=owner)
+
+
+def vacuum(connection: apsw.Connection) -> bool:
+    """Gives some free pages back to the file system; True while more are left."""
+    for _ in connection.execute(f"PRAGMA incremental_vacuum({VACUUM_PAGES})"):
+        pass
+    return bool(scalar(connection, "PRAGMA freelist_count") > 0)
+
+
+def prune_page(connection: apsw.Connection, after: str, older_than: datetime, *, dry_run: bool) -> Pruned:
+    """Prunes some conversations beyond a place. A dry run raises Undo."""
+    rows = QUERIES.all(connection, "prune_candidates", after=after, before=micros(older_than), limit=PRUNE_PAGE)
+    conversations = [row["conversation"] for row in rows]
+    counts: Counter[str] = Counter()
+    for conversation in conversations:
+        counts += _prune_conversation(connection, conversation, older_than)
+    pruned = Pruned(counts, conversations, conversations[-1] if conversations else None)
+    if dry_run:
+        raise Undo(pruned)
+    return pruned
+
+
+def _prune_conversation(connection: apsw.Connection, conversation: str, older_than: datetime) -> Counter[str]:
+    bindings: dict[str, Any] = {"conversation": conversation, "before": micros(older_than)}
+    deleted = QUERIES.all(connection, "prune_events", **bindings)
+    counts = Counter({"events": len(deleted)})
+    quiet = QUERIES.one(connection, "quiet_since", **bindings)
+    if quiet is not None and quiet["quiet"]:
+        items = [row["item_id"] for row in deleted if row["item_id"] is not None]
+        counts["checkpoints"] = prune_superseded(connection, conversation, items)
+    return counts
+
+
+def prune_rest(connection: apsw.Connection, older_than: datetime, *, now: datetime, boot: int, dry_run: bool) -> Pruned:
+    """Keys that no longer count, old summaries and old starts. A dry run raises Undo."""
+    counts = Counter(
+        {
+            "idempotency_keys": QUERIES.run(connection, "prune_keys", before=micros(now - KEY_LIFETIME)),
+            "changes": QUERIES.run(connection, "prune_changes", before=micros(older_than)),
+            "boots": QUERIES.run(connection, "prune_boots", before=micros(older_than), number=boot),
+        }
+    )
+    if dry_run:
+        raise Undo(Pruned(counts))
+    return Pruned(counts)
+
+
+def statistics(connection: apsw.Connection, path: Path, counts: WriterCounts, now: datetime) -> dict[str, float]:
+    numbers: dict[str, float] = {f"turns_{status}": 0 for status in ("waiting", "queued", "running", "parked")}
+    for row in QUERIES.all(connection, "turns_by_status"):
+        numbers[f"turns_{row['status']}"] = row["turns"]
+    oldest = QUERIES.one(connection, "oldest_queued")
+    waited = (now - instant(oldest["accepted_at"])).total_seconds() if oldest and oldest["accepted_at"] else 0.0
+    return numbers | {
+        "oldest_queued_seconds": max(waited, 0.0),
+        "database_bytes": _size(path),
+        "wal_bytes": _size(path.with_name(f"{path.name}-wal")),
+        "transactions": counts.transactions,
+        "commits": counts.commits,
+        "failed_commits": counts.failures,
+    }
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size  # never opened here: see database.py
+    except OSError:
+        return 0

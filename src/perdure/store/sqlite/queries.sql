@@ -1,0 +1,411 @@
+-- The journal's queries. `-- name --`, what it does, the statement. Instants are microseconds.
+-- Guarded statements name the turn's status and epoch: no row touched means that the caller has lost its authority.
+
+-- == conversations ==
+
+-- conversation_insert --
+-- A new conversation.
+INSERT INTO conversations (id, owner, agent, title, created_at, updated_at)
+VALUES (:id, :owner, :agent, :title, :now, :now)
+
+-- conversation --
+-- One conversation of this owner, with the status a list shows: of its active turn, else of the last accepted one.
+SELECT c.*, coalesce(
+    (SELECT t.status FROM turns t WHERE t.conversation = c.id AND t.status IN ('queued', 'running', 'parked')),
+    (SELECT t.status FROM turns t WHERE t.conversation = c.id ORDER BY t.accept_number DESC LIMIT 1)) AS status
+FROM conversations c WHERE c.id = :id AND c.owner = :owner
+
+-- conversations_page --
+-- A page of the owner's conversations, newest activity first, after the given place.
+SELECT c.*, coalesce(
+    (SELECT t.status FROM turns t WHERE t.conversation = c.id AND t.status IN ('queued', 'running', 'parked')),
+    (SELECT t.status FROM turns t WHERE t.conversation = c.id ORDER BY t.accept_number DESC LIMIT 1)) AS status
+FROM conversations c
+WHERE c.owner = :owner AND (c.updated_at, c.id) < (:updated_at, :id) AND (:agent IS NULL OR c.agent = :agent)
+ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit
+
+-- conversation_rename --
+-- Gives a conversation of this owner another title; renaming is no activity.
+UPDATE conversations SET title = :title WHERE id = :id AND owner = :owner
+
+-- conversation_touch --
+-- Notes activity. Never backwards, so that a clock that steps back does not shuffle the list.
+UPDATE conversations SET updated_at = max(updated_at, :now) WHERE id = :id
+
+-- conversation_count --
+-- Keeps the number of messages beside the conversation, so that lists never read threads.
+UPDATE conversations SET message_count = :message_count WHERE id = :id
+
+-- conversation_delete --
+-- Removes a conversation of this owner; its turns, attempts, cards, keys and events go with it.
+DELETE FROM conversations WHERE id = :id AND owner = :owner
+
+-- seqs_take --
+-- Reserves seqs of a thread; returns the first one.
+UPDATE conversations SET next_seq = next_seq + :count WHERE id = :id RETURNING next_seq - :count AS first
+
+-- seqs_give_back --
+-- Gives the unused rest of a reservation back, unless somebody reserved after it.
+UPDATE conversations SET next_seq = :next_seq WHERE id = :id AND next_seq = :end
+
+-- next_seq --
+-- The first seq of a thread that nobody has reserved.
+SELECT next_seq FROM conversations WHERE id = :id
+
+-- == accepting ==
+
+-- key --
+-- What an idempotency key stands for.
+SELECT k.digest, k.created_at, t.id AS turn, t.conversation, t.status
+FROM idempotency_keys k JOIN turns t ON t.id = k.turn WHERE k.owner = :owner AND k.key = :key
+
+-- key_forget --
+-- Frees a key that is too old to count.
+DELETE FROM idempotency_keys WHERE owner = :owner AND key = :key
+
+-- key_insert --
+-- Remembers the turn that a key started.
+INSERT INTO idempotency_keys (owner, key, digest, turn, created_at) VALUES (:owner, :key, :digest, :turn, :now)
+
+-- turn_insert --
+-- A new turn. Nothing of it is committed yet, so the rewind boundary lies just before its first seq.
+INSERT INTO turns (id, conversation, owner, agent, status, input, first_seq, committed_seq, accepted_at)
+VALUES (:id, :conversation, :owner, :agent, :status, :input, :first_seq, :first_seq - 1, :now)
+
+-- turns_supersede --
+-- A later message was accepted: older turns of the thread cannot be resumed any more.
+UPDATE turns SET superseded = 1
+WHERE conversation = :conversation AND accept_number < :before AND status IN ('failed', 'interrupted') AND superseded = 0
+
+-- == reading turns ==
+
+-- turn --
+-- One turn by id, for the engine.
+SELECT * FROM turns WHERE id = :id
+
+-- turn_of_owner --
+-- One turn by id, for its owner.
+SELECT * FROM turns WHERE id = :id AND owner = :owner
+
+-- turn_active --
+-- The one turn of a thread that is queued, running or parked.
+SELECT * FROM turns WHERE conversation = :conversation AND status IN ('queued', 'running', 'parked')
+
+-- turn_first_waiting --
+-- The waiting turn of a thread that was accepted first.
+SELECT * FROM turns WHERE conversation = :conversation AND status = 'waiting' ORDER BY accept_number LIMIT 1
+
+-- turn_last --
+-- The turn of a thread that was accepted last.
+SELECT * FROM turns WHERE conversation = :conversation ORDER BY accept_number DESC LIMIT 1
+
+-- turn_last_started --
+-- The last turn that touched the thread: one that was cancelled while it waited did not.
+SELECT * FROM turns
+WHERE conversation = :conversation AND status <> 'waiting' AND NOT (status = 'cancelled' AND epoch = 0)
+ORDER BY accept_number DESC LIMIT 1
+
+-- turns_page --
+-- A page of the owner's turns, newest accepted first.
+SELECT * FROM turns
+WHERE owner = :owner AND accept_number < :before
+  AND (:conversation IS NULL OR conversation = :conversation)
+  AND (:status IS NULL OR status = :status)
+  AND (:agent IS NULL OR agent = :agent)
+ORDER BY accept_number DESC LIMIT :limit
+
+-- turns_page_of_conversation --
+-- The same within one conversation, by its own index.
+SELECT * FROM turns
+WHERE conversation = :conversation AND owner = :owner AND accept_number < :before
+  AND (:status IS NULL OR status = :status)
+  AND (:agent IS NULL OR agent = :agent)
+ORDER BY accept_number DESC LIMIT :limit
+
+-- turn_of_event --
+-- The turn that an event of a thread belongs to.
+SELECT t.* FROM events e JOIN turns t ON t.id = e.turn WHERE e.conversation = :conversation AND e.seq = :seq
+
+-- turn_spanning --
+-- The turn whose range of seqs holds one that no stored event has (a token's): it started at or before the seq, and is
+-- unfinished or has an event at or after it.
+SELECT t.* FROM turns t
+WHERE t.conversation = :conversation AND t.first_seq <= :seq AND t.status <> 'waiting'
+  AND :seq < (SELECT next_seq FROM conversations WHERE id = :conversation)
+  AND (t.ended_at IS NULL OR (SELECT max(e.seq) FROM events e WHERE e.turn = t.id) >= :seq)
+ORDER BY t.first_seq DESC, t.accept_number DESC LIMIT 1
+
+-- attempts_of_turn --
+-- All attempts of a turn, first to last.
+SELECT * FROM attempts WHERE turn = :turn ORDER BY epoch
+
+-- attempt_last_outcome --
+-- How the last attempt of a turn ended.
+SELECT outcome FROM attempts WHERE turn = :turn ORDER BY epoch DESC LIMIT 1
+
+-- thread_head_run --
+-- The turn that wrote the thread's latest checkpoint.
+SELECT json_extract(c.metadata, '$.run_id') AS run_id FROM spaces s JOIN checkpoints c ON c.space = s.id
+WHERE s.thread_id = :thread AND s.ns = '' ORDER BY c.position DESC LIMIT 1
+
+-- == claiming and the attempt's writes ==
+
+-- claim_next --
+-- The due queued turn with the lowest accept number among agents (JSON: name to limit) that may drive one more.
+SELECT * FROM turns WHERE accept_number = (
+    SELECT min((
+        SELECT t.accept_number FROM turns t
+        WHERE t.status = 'queued' AND t.agent = a.key
+          AND (t.not_before IS NULL OR t.not_before <= :now)
+          AND (t.attempts_without_progress >= :suspect_after) = :suspects
+        ORDER BY t.accept_number LIMIT 1))
+    FROM json_each(:agents) a
+    WHERE a.value IS NULL
+       OR (SELECT count(*) FROM turns r WHERE r.status = 'running' AND r.agent = a.key) < a.value)
+
+-- delays_clear --
+-- Delays that are over are forgotten: what keeps such a turn queued now is no clock, so no clock need wake anyone.
+UPDATE turns SET not_before = NULL WHERE status = 'queued' AND not_before <= :now
+
+-- turn_claim --
+-- queued to running: a new epoch, the attempt counted before any work.
+UPDATE turns SET status = 'running', epoch = epoch + 1, attempts = attempts + 1,
+    attempts_without_progress = attempts_without_progress + 1, not_before = NULL,
+    lease_owner = :lease_owner, lease_expires_at = :lease_expires_at
+WHERE id = :id AND status = 'queued' AND epoch = :epoch
+RETURNING *
+
+-- attempt_insert --
+-- The claimed turn's new attempt.
+INSERT INTO attempts (turn, number, epoch, owner, boot, started_at)
+VALUES (:turn, :epoch, :epoch, :owner, :boot, :now)
+
+-- fence --
+-- Whether an attempt still owns its turn.
+SELECT 1 FROM turns WHERE id = :id AND epoch = :epoch AND status = 'running'
+
+-- lease_renew --
+-- Extends the lease of a running attempt.
+UPDATE turns SET lease_expires_at = :lease_expires_at WHERE id = :id AND epoch = :epoch AND status = 'running'
+
+-- turn_advance --
+-- The journal's position after a commit of the saver: boundary, supersteps, usage, and whether it was progress.
+UPDATE turns SET committed_seq = :committed_seq, supersteps = supersteps + :supersteps,
+    attempts_without_progress = CASE WHEN :progress THEN 0 ELSE attempts_without_progress END,
+    input = CASE WHEN :input_stored THEN NULL ELSE input END,
+    input_tokens = input_tokens + :input_tokens, output_tokens = output_tokens + :output_tokens,
+    total_tokens = total_tokens + :total_tokens
+WHERE id = :id AND epoch = :epoch AND status = 'running'
+
+-- attempt_progressed --
+-- Remembers that an attempt committed something.
+UPDATE attempts SET progressed = 1 WHERE turn = :turn AND epoch = :epoch AND progressed = 0
+
+-- attempt_end --
+-- How an attempt ended.
+UPDATE attempts SET outcome = :outcome, ended_at = :now, error = :error
+WHERE turn = :turn AND epoch = :epoch AND outcome IS NULL
+
+-- turn_park --
+-- running to parked: the attempt ended as planned, and what was told so far stays told.
+UPDATE turns SET status = 'parked', lease_owner = NULL, lease_expires_at = NULL, attempts_without_progress = 0,
+    committed_seq = :committed_seq
+WHERE id = :id AND epoch = :epoch AND status = 'running'
+
+-- turn_unpark_cancelled --
+-- A cancel that came while the attempt ran: the turn does not wait for a person who has spoken already.
+UPDATE turns SET status = 'queued' WHERE id = :id AND status = 'parked' AND cancel_requested_at IS NOT NULL
+
+-- turn_end --
+-- running to an end.
+UPDATE turns SET status = :status, lease_owner = NULL, lease_expires_at = NULL, ended_at = :now,
+    failure_code = :code, failure_reason = :reason, failure_message = :message
+WHERE id = :id AND epoch = :epoch AND status = 'running'
+
+-- turn_give_back --
+-- running to queued: a planned shutdown spends no attempt (`spent` 0), a retry does (1). A cancelled turn waits for nothing.
+UPDATE turns SET status = 'queued', lease_owner = NULL, lease_expires_at = NULL,
+    not_before = CASE WHEN cancel_requested_at IS NULL THEN :not_before END,
+    attempts = attempts - (1 - :spent), attempts_without_progress = max(attempts_without_progress - (1 - :spent), 0)
+WHERE id = :id AND epoch = :epoch AND status = 'running'
+
+-- turn_promote --
+-- waiting to queued: its predecessor ended, so its seqs start here.
+UPDATE turns SET status = 'queued', first_seq = :seq, committed_seq = :seq - 1 WHERE id = :id AND status = 'waiting'
+
+-- == recovery ==
+
+-- orphans --
+-- Running turns whose owner's boot is over, or whose lease is over and which no live attempt of this process holds.
+SELECT * FROM turns
+WHERE status = 'running' AND (lease_owner <> :owner
+   OR (lease_expires_at <= :now AND id NOT IN (SELECT value FROM json_each(:held))))
+ORDER BY accept_number
+
+-- orphan --
+-- One orphan, if it still is one.
+SELECT * FROM turns
+WHERE id = :id AND epoch = :epoch AND status = 'running' AND (lease_owner <> :owner OR lease_expires_at <= :now)
+
+-- next_due --
+-- When the earliest delayed turn of these agents becomes due.
+SELECT min(not_before) AS due FROM turns
+WHERE status = 'queued' AND not_before IS NOT NULL AND agent IN (SELECT value FROM json_each(:agents))
+
+-- suspects_due --
+-- How many due turns must be driven alone.
+SELECT count(*) AS due FROM turns
+WHERE status = 'queued' AND agent IN (SELECT value FROM json_each(:agents))
+  AND (not_before IS NULL OR not_before <= :now) AND attempts_without_progress >= :suspect_after
+
+-- cancels_requested --
+-- Which of these running turns a person asked to cancel.
+SELECT id FROM turns
+WHERE id IN (SELECT value FROM json_each(:turns)) AND status = 'running' AND cancel_requested_at IS NOT NULL
+
+-- == people's verbs ==
+
+-- turn_reopen --
+-- failed or interrupted to queued: a fresh step budget and a fresh count without progress; the total goes on.
+UPDATE turns SET status = 'queued', ended_at = NULL, failure_code = NULL, failure_reason = NULL, failure_message = NULL,
+    attempts_without_progress = 0, budget_from = supersteps, not_before = NULL, cancel_requested_at = NULL
+WHERE id = :id AND status IN ('failed', 'interrupted') AND epoch = :epoch
+
+-- turn_unpark --
+-- parked to queued: the last open card was decided, or the turn is to be cancelled.
+UPDATE turns SET status = 'queued', not_before = NULL WHERE id = :id AND status = 'parked' AND epoch = :epoch
+
+-- turn_boundary --
+-- What was told outside an attempt stays told: the rewind boundary moves behind it.
+UPDATE turns SET committed_seq = max(committed_seq, :seq) WHERE id = :id AND epoch = :epoch
+
+-- cancel_request --
+-- Asks for the end of an active turn; a delayed one becomes due at once.
+UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now), not_before = NULL
+WHERE id = :id AND status IN ('queued', 'running', 'parked') AND epoch = :epoch
+
+-- cancel_waiting --
+-- waiting to cancelled, at once: it has touched nothing.
+UPDATE turns SET status = 'cancelled', cancel_requested_at = :now, ended_at = :now, first_seq = :seq,
+    committed_seq = :seq - 1
+WHERE id = :id AND status = 'waiting'
+
+-- == cards ==
+
+-- cards_of_turn --
+-- All cards of a turn, oldest first.
+SELECT * FROM cards WHERE turn = :turn ORDER BY opened_at, id
+
+-- card_insert --
+-- A question that waits for a person.
+INSERT INTO cards (id, turn, conversation, owner, interrupt_id, kind, request, state, opened_at)
+VALUES (:id, :turn, :conversation, :owner, :interrupt_id, :kind, :request, 'opened', :now)
+
+-- card_decide --
+-- Records a decision; the first one wins.
+UPDATE cards SET state = 'decided', answer = :answer, decided_by = :decided_by, decided_at = :now
+WHERE id = :id AND state = 'opened'
+
+-- cards_close --
+-- No decision is needed any more.
+UPDATE cards SET state = 'closed' WHERE turn = :turn AND state = 'opened' RETURNING *
+
+-- == events ==
+
+-- event_insert --
+-- One event. A message event names the stored message instead of repeating it.
+INSERT INTO events (conversation, seq, turn, attempt, kind, at, item_id, payload)
+VALUES (:conversation, :seq, :turn, :attempt, :kind, :at, :item_id, :payload)
+
+-- events_drop --
+-- A rewind: what the turn told after the boundary is void. Rewinds themselves stay.
+UPDATE events SET dropped_by = :seq WHERE turn = :turn AND seq > :to_seq AND dropped_by IS NULL AND kind <> 'rewind'
+
+-- terminal_retained --
+-- Whether a turn's ending is still told, that is: the turn was ended and a person opened it again.
+SELECT 1 FROM events
+WHERE turn = :turn AND seq > :after AND kind IN ('end', 'chat-error') AND dropped_by IS NULL LIMIT 1
+
+-- events_after --
+-- Retained events of a thread, rewinds included, in order.
+SELECT * FROM events
+WHERE conversation = :conversation AND seq > :after AND dropped_by IS NULL ORDER BY seq LIMIT :limit
+
+-- events_of_turn_after --
+-- The same of one turn.
+SELECT * FROM events
+WHERE turn = :turn AND conversation = :conversation AND seq > :after AND dropped_by IS NULL ORDER BY seq LIMIT :limit
+
+-- rewind_after --
+-- The last rewind of a turn above a seq.
+SELECT * FROM events WHERE turn = :turn AND kind = 'rewind' AND seq > :after ORDER BY seq DESC LIMIT 1
+
+-- == summaries ==
+
+-- changes_after --
+-- Summaries of an owner after a cursor, with the title and agent of conversations that still exist.
+SELECT h.*, c.title, c.agent FROM changes h LEFT JOIN conversations c ON c.id = h.conversation
+WHERE h.owner = :owner AND h.number > :after ORDER BY h.number LIMIT :limit
+
+-- changes_last --
+-- The newest summary of an owner; 0 when there is none.
+SELECT coalesce(max(number), 0) AS number FROM changes WHERE owner = :owner
+
+-- == boots ==
+
+-- boot_start --
+-- This process started.
+INSERT INTO boots (owner, version, started_at) VALUES (:owner, :version, :now) RETURNING number
+
+-- boot_end --
+-- This process ended as planned.
+UPDATE boots SET ended_at = :now WHERE number = :number
+
+-- boot_probe --
+-- A write that changes nothing and yet must reach the disk.
+UPDATE boots SET version = version WHERE number = :number
+
+-- boots_unclean --
+-- Starts since an instant that never ended cleanly, this one excluded.
+SELECT count(*) AS boots FROM boots WHERE started_at >= :since AND ended_at IS NULL AND number <> :number
+
+-- == the house ==
+
+-- turns_by_status --
+-- How many turns are in each state that costs something.
+SELECT status, count(*) AS turns FROM turns WHERE status IN ('waiting', 'queued', 'running', 'parked') GROUP BY status
+
+-- oldest_queued --
+-- When the turn that is queued for longest was accepted.
+SELECT min(accepted_at) AS accepted_at FROM turns WHERE status = 'queued'
+
+-- prune_candidates --
+-- Conversations, beyond a place, that hold turns which ended before an instant.
+SELECT DISTINCT conversation FROM turns
+WHERE conversation > :after AND ended_at < :before ORDER BY conversation LIMIT :limit
+
+-- prune_events --
+-- Events of a conversation's turns that ended before an instant; of its last turn only what a rewind had dropped (its end
+-- is still shown to who opens the conversation). Returns the stored messages that these events named.
+DELETE FROM events WHERE conversation = :conversation
+  AND turn IN (SELECT id FROM turns WHERE conversation = :conversation AND ended_at < :before)
+  AND (dropped_by IS NOT NULL
+    OR turn <> (SELECT id FROM turns WHERE conversation = :conversation ORDER BY accept_number DESC LIMIT 1))
+RETURNING item_id
+
+-- quiet_since --
+-- Whether every turn of a conversation ended before an instant.
+SELECT NOT EXISTS (
+    SELECT 1 FROM turns WHERE conversation = :conversation AND (ended_at IS NULL OR ended_at >= :before)) AS quiet
+
+-- prune_keys --
+-- Idempotency keys that no longer count.
+DELETE FROM idempotency_keys WHERE created_at < :before
+
+-- prune_changes --
+-- Old summaries.
+DELETE FROM changes WHERE at < :before
+
+-- prune_boots --
+-- Old starts, this one excluded. Attempts keep the number only.
+DELETE FROM boots WHERE started_at < :before AND number <> :number

@@ -1,0 +1,509 @@
+"""The journal on one SQLite file: `perdure.store.base.Store`. Each verb is one transaction, told after its commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import apsw
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from perdure.clock import Clock
+from perdure.errors import PerdureError
+from perdure.events import Event
+from perdure.failpoints import failpoint
+from perdure.store.base import LeasedAttempt, Notify, Page, Recovered
+from perdure.store.sqlite import acceptance, claims, listing, maintenance
+from perdure.store.sqlite.acceptance import NumberNeeded, Told
+from perdure.store.sqlite.attempt import AttemptTools, SQLiteAttempt
+from perdure.store.sqlite.authority import Authority, ReadOnly
+from perdure.store.sqlite.backup import copy_into
+from perdure.store.sqlite.checkpointer import Checkpointer, Checkpoints
+from perdure.store.sqlite.claims import Claimed, Owner
+from perdure.store.sqlite.database import SYNCHRONOUS, Connection, open_reader, open_writer, prepare_place, refusals
+from perdure.store.sqlite.journal import QUERIES, ending, publish
+from perdure.store.sqlite.lock import DatabaseLock, Holder
+from perdure.store.sqlite.migrations import migrate
+from perdure.store.sqlite.readers import Readers
+from perdure.store.sqlite.rendering import messages
+from perdure.store.sqlite.rows import clean, instant_or_none, micros, to_json
+from perdure.store.sqlite.writer import Writer
+from perdure.turns import (
+    Accepted,
+    Attempt,
+    Card,
+    Change,
+    Conversation,
+    Limits,
+    NewTurn,
+    Outcome,
+    Turn,
+    TurnStatus,
+)
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+async def open_store(
+    path: Path,
+    *,
+    clock: Clock,
+    limits: Limits,
+    notify: Notify,
+    version: str = "",
+    state_types: Collection[str] = (),
+    synchronous: str = SYNCHRONOUS,
+    vfs: str | None = None,
+    allow_unsafe_file_system: bool = False,
+) -> SQLiteStore:
+    """Locks, opens and migrates the database, makes it where it is missing, and notes this start.
+
+    `version` is told to whoever finds the lock; `state_types` (`module:Class`) may be read back beside the types of the
+    graphs. Raises DatabaseUnusable with what to do.
+    """
+    holder = Holder(os.getpid(), socket.gethostname(), uuid4().hex, version)
+
+    def opened() -> _Opened:
+        place = path.absolute()  # readers open it later, wherever the process has moved to by then
+        prepare_place(place, allow_unsafe_file_system=allow_unsafe_file_system)
+        lock = DatabaseLock(place, holder)
+        try:
+            return _open(place, lock, clock, synchronous, vfs)
+        except BaseException:
+            lock.release()
+            raise
+
+    return SQLiteStore(
+        await asyncio.to_thread(opened), clock=clock, limits=limits, notify=notify, state_types=state_types, vfs=vfs
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    path: Path
+    lock: DatabaseLock
+    connection: Connection
+    owner: Owner
+    upgraded_from: Path | None
+
+
+def _open(path: Path, lock: DatabaseLock, clock: Clock, synchronous: str, vfs: str | None) -> _Opened:
+    connection = open_writer(path, synchronous=synchronous, vfs=vfs)
+    try:
+        with refusals(path):
+            copy = migrate(connection, path)
+            holder = lock.holder
+            started = {"owner": holder.owner, "version": holder.version, "now": micros(clock.now())}
+            row = QUERIES.one(connection, "boot_start", **started)
+        assert row is not None
+        return _Opened(path, lock, connection, Owner(holder.owner, row["number"]), copy)
+    except BaseException:
+        connection.close()
+        raise
+
+
+class SQLiteStore:
+    """Made by `open_store`, on the event loop that uses it; ended by `close`."""
+
+    def __init__(
+        self,
+        opened: _Opened,
+        *,
+        clock: Clock,
+        limits: Limits,
+        notify: Notify,
+        state_types: Collection[str],
+        vfs: str | None,
+    ) -> None:
+        self.path = opened.path
+        self.lock = opened.lock
+        self.upgraded_from = opened.upgraded_from
+        """The copy that was made before the schema was upgraded, None when there was nothing to upgrade."""
+
+        self._clock = clock
+        self._limits = limits
+        self._notify = notify
+        self._owner = opened.owner
+        self._vfs = vfs
+        self._writer = Writer(opened.connection, asyncio.get_running_loop())
+        self._readers = Readers(lambda: open_reader(opened.path, vfs=vfs))
+        self._checkpoints = Checkpoints(self._readers, state_types=state_types)
+        self._live: dict[str, SQLiteAttempt] = {}
+        self._abandoned: set[asyncio.Task[None]] = set()
+        self._tools = AttemptTools(self._writer, clock, notify, self._saver, self._forget_live)
+        self._closed = False
+
+    # -- people's verbs -----------------------------------------------------------------------------------------------
+
+    async def accept(self, new: NewTurn) -> Accepted:
+        failpoint("accept.before")
+        now = self._clock.now()
+        accepted = await self._commit(lambda connection: acceptance.accept(connection, new, now), "queue", "changes")
+        failpoint("accept.after")
+        return accepted
+
+    async def resume(self, owner: str, conversation: str) -> Accepted:
+        failpoint("resume.before")
+        now = self._clock.now()
+        resumed = await self._commit(
+            lambda connection: acceptance.resume(connection, owner, conversation, now), "queue", "changes"
+        )
+        failpoint("resume.after")
+        return resumed
+
+    async def answer(self, owner: str, conversation: str, answers: Mapping[str, Any], decided_by: str) -> Accepted:
+        failpoint("decision.before")
+        now = self._clock.now()
+
+        def decide(connection: apsw.Connection) -> Told:
+            return acceptance.answer(connection, owner, conversation, answers, decided_by=decided_by, now=now)
+
+        told = await self._writer.submit(decide, committed=self._told("queue", "changes"))
+        failpoint("decision.after")
+        accepted: Accepted = told.result
+        return accepted
+
+    async def cancel(self, owner: str, turn: str) -> Turn:
+        failpoint("cancel.before")
+        try:
+            told = await self._cancel(owner, await self.turn(owner, turn))
+        except NumberNeeded:  # an attempt claimed the thread meanwhile; by now it is known here
+            told = await self._cancel(owner, await self.turn(owner, turn), insist=True)
+        failpoint("cancel.after")
+        cancelled: Turn = told.result
+        return cancelled
+
+    async def _cancel(self, owner: str, turn: Turn, *, insist: bool = False) -> Told:
+        """The end of a waiting turn takes its number from the attempt that runs in the thread, to keep the order of seqs."""
+        live = self._live.get(turn.conversation) if turn.status is TurnStatus.WAITING else None
+        kind, payload = ending(TurnStatus.CANCELLED, None)
+        lent = live.lend(turn.id, kind, payload) if live else None
+        now = self._clock.now()
+
+        def transaction(connection: apsw.Connection) -> Told:
+            return acceptance.cancel(
+                connection,
+                owner,
+                turn.id,
+                now,
+                seq=lent.seq if lent else None,
+                reserved_by=None if insist else self._owner.name,
+            )
+
+        def committed(told: Told) -> None:
+            if live and lent:
+                live.lent(lent, committed=bool(told.events))
+            else:
+                self._publish(told.events)
+            self._ring("cancel", "queue", "changes")
+
+        try:
+            return await self._writer.submit(transaction, committed=committed)
+        except Exception:
+            if live and lent:
+                live.lent(lent, committed=False)
+            raise
+
+    async def conversation(self, owner: str, conversation: str) -> Conversation:
+        return await self._readers.run(lambda connection: listing.conversation(connection, owner, conversation))
+
+    async def conversations(
+        self, owner: str, *, limit: int, cursor: str | None = None, agent: str | None = None
+    ) -> Page[Conversation]:
+        return await self._readers.run(
+            lambda connection: listing.conversations(connection, owner, limit=limit, cursor=cursor, agent=agent)
+        )
+
+    async def rename(self, owner: str, conversation: str, title: str) -> Conversation:
+        def transaction(connection: apsw.Connection) -> Conversation:
+            QUERIES.run(connection, "conversation_rename", id=conversation, owner=owner, title=clean(title))
+            return listing.conversation(connection, owner, conversation)
+
+        return await self._commit(transaction, "changes")
+
+    async def delete(self, owner: str, conversation: str) -> None:
+        self._checkpoints.forget(conversation)
+
+        def transaction(connection: apsw.Connection) -> None:
+            maintenance.delete_conversation(connection, owner, conversation)
+
+        try:
+            await self._commit(transaction, "changes")
+        finally:
+            self._checkpoints.forget(conversation)
+        while await self._writer.submit(maintenance.vacuum):
+            pass
+
+    async def turn(self, owner: str, turn: str) -> Turn:
+        return await self._readers.run(lambda connection: listing.turn(connection, owner, turn))
+
+    async def turns(
+        self,
+        owner: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        conversation: str | None = None,
+        status: TurnStatus | None = None,
+        agent: str | None = None,
+    ) -> Page[Turn]:
+        def read(connection: apsw.Connection) -> Page[Turn]:
+            return listing.turns(
+                connection, owner, limit=limit, cursor=cursor, conversation_id=conversation, status=status, agent=agent
+            )
+
+        return await self._readers.run(read)
+
+    async def last_turn(self, owner: str, conversation: str) -> Turn | None:
+        return await self._readers.run(lambda connection: listing.last_turn(connection, owner, conversation))
+
+    async def attempts(self, owner: str, turn: str) -> Sequence[Attempt]:
+        return await self._readers.run(lambda connection: listing.attempts(connection, owner, turn))
+
+    async def cards(self, owner: str, turn: str) -> Sequence[Card]:
+        return await self._readers.run(lambda connection: listing.cards(connection, owner, turn))
+
+    async def changes(self, owner: str, after: int, limit: int) -> Sequence[Change]:
+        return await self._readers.run(lambda connection: listing.changes(connection, owner, after, limit))
+
+    async def last_change(self, owner: str) -> int:
+        return await self._number("changes_last", "number", owner=owner)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    async def events(
+        self, conversation: str, *, after: int = 0, turn: str | None = None, limit: int = 1000
+    ) -> Sequence[Event]:
+        def read(connection: apsw.Connection) -> list[Event]:
+            return listing.events(connection, self._render, conversation, after=after, turn_id=turn, limit=limit)
+
+        return await self._readers.run(read)
+
+    async def rewound_after(self, turn: str, seq: int) -> Event | None:
+        return await self._readers.run(lambda connection: listing.rewound_after(connection, turn, seq))
+
+    async def turn_at(self, conversation: str, seq: int) -> Turn | None:
+        return await self._readers.run(lambda connection: listing.turn_at(connection, conversation, seq))
+
+    # -- the engine's verbs -------------------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        *,
+        agents: Mapping[str, int | None],
+        suspects: bool,
+        now: datetime,
+        lease_expires_at: datetime,
+    ) -> LeasedAttempt | None:
+        failpoint("claim.before")
+        made: list[SQLiteAttempt] = []
+
+        def transaction(connection: apsw.Connection) -> Claimed | None:
+            return claims.claim(
+                connection,
+                self._owner,
+                self._limits,
+                agents=agents,
+                suspects=suspects,
+                now=now,
+                lease_expires_at=lease_expires_at,
+            )
+
+        def committed(claimed: Claimed | None) -> None:
+            if claimed is not None:
+                made.append(self._begin(claimed))
+
+        future = self._writer.submit(transaction, committed=committed)
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda _: self._abandon(made))
+            raise
+        failpoint("claim.after")
+        return made[0] if made else None
+
+    async def next_due(self, agents: Collection[str]) -> datetime | None:
+        def read(connection: apsw.Connection) -> datetime | None:
+            row = QUERIES.one(connection, "next_due", agents=to_json(list(agents)))
+            return instant_or_none(row["due"]) if row else None
+
+        return await self._readers.run(read)
+
+    async def suspects_due(self, agents: Collection[str], now: datetime) -> int:
+        return await self._number(
+            "suspects_due",
+            "due",
+            agents=to_json(list(agents)),
+            now=micros(now),
+            suspect_after=self._limits.suspect_after,
+        )
+
+    async def cancel_requested(self, turns: Collection[str]) -> set[str]:
+        def read(connection: apsw.Connection) -> set[str]:
+            return {row["id"] for row in QUERIES.all(connection, "cancels_requested", turns=to_json(list(turns)))}
+
+        return await self._readers.run(read)
+
+    async def answers(self, turn: str) -> Mapping[str, Any]:
+        return await self._readers.run(lambda connection: listing.answers(connection, turn))
+
+    async def orphans(self, now: datetime, held: Collection[str]) -> Sequence[Turn]:
+        return await self._readers.run(lambda connection: claims.orphans(connection, self._owner, now, held))
+
+    async def recover(self, turn: str, epoch: int, *, now: datetime, manual: bool) -> Recovered | None:
+        failpoint("recover.before")
+
+        def transaction(connection: apsw.Connection) -> Told:
+            recovered = claims.recover(
+                connection, self._owner, self._limits, turn_id=turn, epoch=epoch, now=now, manual=manual
+            )
+            return Told(*recovered) if recovered else Told(None)
+
+        told = await self._writer.submit(transaction, committed=self._told("queue", "changes"))
+        failpoint("recover.after")
+        recovered: Recovered | None = told.result
+        return recovered
+
+    def reader(self) -> BaseCheckpointSaver[str]:
+        return Checkpointer(self._checkpoints, ReadOnly())
+
+    # -- the house ----------------------------------------------------------------------------------------------------
+
+    async def unclean_boots(self, since: datetime) -> int:
+        return await self._number("boots_unclean", "boots", since=micros(since), number=self._owner.boot)
+
+    async def statistics(self) -> Mapping[str, float]:
+        now = self._clock.now()
+        return await self._readers.run(
+            lambda connection: maintenance.statistics(connection, self.path, self._writer.counts, now)
+        )
+
+    async def check(self) -> None:
+        await self._writer.submit(lambda connection: QUERIES.run(connection, "boot_probe", number=self._owner.boot))
+
+    async def prune(self, older_than: datetime, *, dry_run: bool) -> Mapping[str, int]:
+        counts: Counter[str] = Counter()
+        after: str | None = ""
+        while after is not None:
+            page = await self._prune_page(after, older_than, dry_run)
+            counts += page.counts
+            after = page.last
+            for conversation in page.conversations:
+                self._checkpoints.forget(conversation)
+        counts += await self._prune_rest(older_than, dry_run)
+        while not dry_run and await self._writer.submit(maintenance.vacuum):
+            pass
+        return dict(counts)
+
+    async def _prune_page(self, after: str, older_than: datetime, dry_run: bool) -> maintenance.Pruned:
+        try:
+            return await self._writer.submit(
+                lambda connection: maintenance.prune_page(connection, after, older_than, dry_run=dry_run)
+            )
+        except maintenance.Undo as undone:
+            return undone.pruned
+
+    async def _prune_rest(self, older_than: datetime, dry_run: bool) -> Counter[str]:
+        now, boot = self._clock.now(), self._owner.boot
+        try:
+            pruned = await self._writer.submit(
+                lambda connection: maintenance.prune_rest(connection, older_than, now=now, boot=boot, dry_run=dry_run)
+            )
+        except maintenance.Undo as undone:
+            pruned = undone.pruned
+        return pruned.counts
+
+    async def backup(self, target: Path) -> None:
+        def copy() -> None:
+            connection = open_reader(self.path, vfs=self._vfs)
+            try:
+                copy_into(connection, target)
+            finally:
+                connection.close()
+
+        await asyncio.to_thread(copy)
+
+    def announce(self, address: str, token_file: Path | None) -> None:
+        """Tells commands, by the lock file, where this server listens and where its token is."""
+        self.lock.announce(address, token_file)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._abandoned:
+            await asyncio.wait(self._abandoned)
+        now = micros(self._clock.now())
+        try:
+            await self._writer.submit(
+                lambda connection: QUERIES.run(connection, "boot_end", number=self._owner.boot, now=now)
+            )
+        except PerdureError as error:
+            _log.error("the end of this start could not be noted: %s", error.message)
+        finally:
+            await self._readers.close()
+            await self._writer.close()
+            self.lock.release()
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _commit(self, transaction: Callable[[apsw.Connection], T], *topics: str) -> T:
+        return await self._writer.submit(transaction, committed=lambda _: self._ring(*topics))
+
+    async def _number(self, query: str, column: str, **bindings: Any) -> int:
+        def read(connection: apsw.Connection) -> int:
+            row = QUERIES.one(connection, query, **bindings)
+            return int(row[column]) if row else 0
+
+        return await self._readers.run(read)
+
+    def _told(self, *topics: str) -> Callable[[Told], None]:
+        def committed(told: Told) -> None:
+            self._publish(told.events)
+            self._ring(*topics)
+
+        return committed
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        for event in events:
+            publish(self._notify, event)
+
+    def _ring(self, *topics: str) -> None:
+        for topic in topics:
+            self._notify.ring(topic)
+
+    def _render(self, connection: apsw.Connection, items: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
+        return messages(connection, self._checkpoints.serializer, items)
+
+    def _saver(self, authority: Authority) -> BaseCheckpointSaver[str]:
+        return Checkpointer(self._checkpoints, authority)
+
+    def _begin(self, claimed: Claimed) -> SQLiteAttempt:
+        attempt = SQLiteAttempt(claimed, self._tools)
+        self._live[claimed.turn.conversation] = attempt
+        if claimed.rewind is not None:
+            publish(self._notify, claimed.rewind)
+        self._ring("changes")
+        return attempt
+
+    def _forget_live(self, attempt: SQLiteAttempt) -> None:
+        if self._live.get(attempt.turn.conversation) is attempt:
+            del self._live[attempt.turn.conversation]
+
+    def _abandon(self, made: list[SQLiteAttempt]) -> None:
+        """Who asked for the claim has gone: the turn goes back to the queue."""
+        for attempt in made:
+            task = asyncio.ensure_future(attempt.release(Outcome.RELEASED))
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)
