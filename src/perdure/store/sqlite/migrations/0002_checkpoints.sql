@@ -1,77 +1,71 @@
--- LangGraph's checkpoints, stored so that a thread grows linearly: every list element once, every channel value once
--- per version. "Latest" is the head's position, an integer that only grows; never a clock.
+-- LangGraph's checkpoints, stored so that a thread grows linearly: the bytes of every message and of every larger value
+-- stand in one row of `items`; checkpoints, lists, writes and events refer to that row by its id.
+-- "Latest" is the greatest `position` of a space, an integer that only grows in the order of commits; never a clock.
+-- Nothing here has a foreign key into `items` or `lists`: a checkpoint names them in `refs`, and deleting follows `refs`.
 
-CREATE TABLE checkpoints (
-    position      INTEGER PRIMARY KEY AUTOINCREMENT,
-    thread_id     TEXT NOT NULL,
-    ns            TEXT NOT NULL,
-    checkpoint_id TEXT NOT NULL,
-    parent_id     TEXT,
-    run_id        TEXT,                          -- the turn that wrote it
-    type          TEXT NOT NULL,
-    data          BLOB NOT NULL,                 -- the checkpoint without lists and larger values
-    metadata      TEXT NOT NULL,
-    UNIQUE (thread_id, ns, checkpoint_id)
-);
-CREATE INDEX checkpoints_of_run ON checkpoints (run_id);
-
-CREATE TABLE heads (
-    thread_id     TEXT NOT NULL,
-    ns            TEXT NOT NULL,
-    checkpoint_id TEXT NOT NULL,
-    position      INTEGER NOT NULL,
-    PRIMARY KEY (thread_id, ns)
-) WITHOUT ROWID;
-
--- A channel's value at a version: the first `length` elements of a list, or a value of its own.
-CREATE TABLE channel_values (
+-- A namespace of a thread ('' is the root graph). Threads that were copied from one another share items and lists: they
+-- are one family.
+CREATE TABLE spaces (
     id        INTEGER PRIMARY KEY,
     thread_id TEXT NOT NULL,
     ns        TEXT NOT NULL,
-    channel   TEXT NOT NULL,
-    version   TEXT NOT NULL,
-    list_id   INTEGER,
-    length    INTEGER,
-    type      TEXT,
-    data      BLOB,
-    UNIQUE (thread_id, ns, channel, version)
+    family    INTEGER NOT NULL,
+    UNIQUE (thread_id, ns)
+);
+CREATE INDEX spaces_of_family ON spaces (family);
+
+CREATE TABLE checkpoints (
+    space         INTEGER NOT NULL REFERENCES spaces (id) ON DELETE CASCADE,
+    position      INTEGER NOT NULL,
+    checkpoint_id TEXT NOT NULL,
+    parent_id     TEXT,
+    header        BLOB NOT NULL,                 -- versions, times and small values (encoding.py)
+    refs          TEXT NOT NULL,                 -- JSON {"l": {channel: [list, length, delta]}, "v": {channel: item}, "i": [item]}
+    metadata      TEXT NOT NULL,                 -- JSON, as LangGraph gave it; `run_id` names the turn
+    PRIMARY KEY (space, position)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX checkpoints_by_id ON checkpoints (space, checkpoint_id);
+
+-- A message, another element of a list, or a value. Immutable.
+CREATE TABLE items (
+    id   INTEGER PRIMARY KEY,
+    kind INTEGER NOT NULL,                       -- 0 null, 1 bytes, 2 bytearray, 3 msgpack
+    data BLOB NOT NULL,
+    refs TEXT                                    -- JSON [[path, item], …]: what stands in other rows
 );
 
--- A list shares the first `parent_length` elements of its parent and owns those from there on; appending to the newest
--- version adds rows, anything else starts a new list.
+-- A list shares the first `parent_length` elements of its parent and owns those from there on. It only ever grows at its
+-- end; any other change starts a new list.
 CREATE TABLE lists (
     id            INTEGER PRIMARY KEY,
-    thread_id     TEXT NOT NULL,
-    parent_id     INTEGER REFERENCES lists (id),
-    parent_length INTEGER NOT NULL DEFAULT 0,
-    depth         INTEGER NOT NULL DEFAULT 0
+    parent_id     INTEGER,
+    parent_length INTEGER NOT NULL,
+    depth         INTEGER NOT NULL
 );
-CREATE INDEX lists_of_thread ON lists (thread_id);
 
--- An element. Its bytes stand in one row; another place that holds the same bytes names that row by `source_id`.
-CREATE TABLE items (
-    id        INTEGER PRIMARY KEY,
-    list_id   INTEGER,                           -- NULL: held by a task's writes or an event alone
-    idx       INTEGER,
-    source_id INTEGER REFERENCES items (id),
-    thread_id TEXT NOT NULL,
-    type      TEXT,
-    data      BLOB
-);
-CREATE UNIQUE INDEX items_of_list ON items (list_id, idx) WHERE list_id IS NOT NULL;
-CREATE INDEX items_of_thread ON items (thread_id);
+CREATE TABLE list_elements (
+    list_id INTEGER NOT NULL,
+    idx     INTEGER NOT NULL,
+    item_id INTEGER NOT NULL,
+    PRIMARY KEY (list_id, idx)
+) WITHOUT ROWID;
 
+-- What a task wrote on top of a checkpoint, before the step's own checkpoint holds it.
 CREATE TABLE writes (
-    id            INTEGER PRIMARY KEY,
-    thread_id     TEXT NOT NULL,
-    ns            TEXT NOT NULL,
+    space         INTEGER NOT NULL REFERENCES spaces (id) ON DELETE CASCADE,
     checkpoint_id TEXT NOT NULL,
     task_id       TEXT NOT NULL,
-    idx           INTEGER NOT NULL,
+    idx           INTEGER NOT NULL,              -- negative for LangGraph's special channels
     task_path     TEXT NOT NULL,
     channel       TEXT NOT NULL,
-    type          TEXT,
-    data          BLOB,
-    item_ids      TEXT,                          -- JSON list of items when the value is a list of elements
-    UNIQUE (thread_id, ns, checkpoint_id, task_id, idx)
+    kind          INTEGER NOT NULL,
+    data          BLOB NOT NULL,
+    refs          TEXT,                          -- as in items
+    PRIMARY KEY (space, checkpoint_id, task_id, idx)
+) WITHOUT ROWID;
+
+-- Items, lists, spaces and positions are numbered by the process, from here on; the mark is moved ahead in blocks.
+CREATE TABLE numbers (
+    first_free INTEGER NOT NULL
 );
+INSERT INTO numbers (first_free) VALUES (1);

@@ -1,0 +1,94 @@
+"""Lists that share what they have in common: storage grows by what changed, whatever the graph does with its lists.
+
+A value of a list channel is `(list, length)`. Appending to the end of a list adds rows; a shorter list is a shorter length;
+any other change starts a new list that shares the unchanged beginning with its parent and names equal elements by their
+items. Chains of parents end after `MAX_DEPTH`: then the new list names all its elements itself (a few bytes each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from perdure.store.sqlite.elements import Element
+from perdure.store.sqlite.memory import ListValue, StoredList
+from perdure.store.sqlite.queries import Queries
+
+MAX_DEPTH = 32
+
+QUERIES = Queries(Path(__file__).with_name("checkpoint_queries.sql"))
+
+
+def rows_of(connection: apsw.Connection, query: str, **bindings: Any) -> list[tuple[Any, ...]]:
+    """All rows of a named query."""
+    return connection.execute(QUERIES[query], bindings).fetchall()
+
+
+@dataclass(frozen=True, slots=True)
+class ListChange:
+    """How a channel's list comes to be what it is now. `tail` is stored from `start` on; nothing when it is empty."""
+
+    value: ListValue
+    new: bool
+    start: int
+    tail: Sequence[Element]
+
+    def apply(self) -> None:
+        """The remembered list follows; called once the rows are on their way to the writer."""
+        if not self.new and self.tail:
+            self.value.stored.elements.extend(self.tail)
+
+    def store(self, connection: apsw.Connection) -> None:
+        stored = self.value.stored
+        if self.new:
+            row = (stored.id, stored.parent_id, stored.parent_length, stored.depth)
+            connection.execute(QUERIES["list_put"], row)
+        if self.tail:
+            rows = ((stored.id, self.start + place, element.item_id) for place, element in enumerate(self.tail))
+            connection.executemany(QUERIES["element_put"], rows)
+
+
+def plan_list(
+    base: ListValue | None,
+    elements: list[Element],
+    known: Mapping[int, StoredList],
+    numbers: Iterator[int],
+    *,
+    delta: bool = False,
+) -> ListChange:
+    """The cheapest way from `base` (the channel's list at the parent checkpoint) to `elements`."""
+    if base is None:
+        return _new_list(None, 0, elements, numbers, delta)
+    same = _common(base, elements)
+    if same == len(elements):
+        return ListChange(ListValue(base.stored, same, delta), False, same, ())
+    if same == base.length == len(base.stored.elements):
+        value = ListValue(base.stored, len(elements), delta)
+        return ListChange(value, False, same, elements[same:])
+    parent = base.stored
+    while parent.parent_id is not None and same <= parent.parent_length and parent.parent_id in known:
+        parent = known[parent.parent_id]
+    return _new_list(parent, same, elements, numbers, delta)
+
+
+def _common(base: ListValue, elements: Sequence[Element]) -> int:
+    length = min(base.length, len(elements))
+    theirs = base.stored.elements
+    for place in range(length):
+        if theirs[place] is not elements[place]:
+            return place
+    return length
+
+
+def _new_list(
+    parent: StoredList | None, shared: int, elements: list[Element], numbers: Iterator[int], delta: bool
+) -> ListChange:
+    if parent is None or shared == 0 or parent.depth >= MAX_DEPTH:
+        stored = StoredList(next(numbers), list(elements), None, 0, 0)
+        return ListChange(ListValue(stored, len(elements), delta), True, 0, elements)
+    stored = StoredList(next(numbers), list(elements), parent.id, shared, parent.depth + 1)
+    return ListChange(ListValue(stored, len(elements), delta), True, shared, elements[shared:])

@@ -1,0 +1,186 @@
+"""Whole threads: deleting, copying and pruning them, and sweeping what nothing refers to any more.
+
+Functions of a connection inside the writer's transaction. After its commit the memory of every thread named here must be
+forgotten (`Checkpoints.forget`): it may remember items that are gone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+import ormsgpack
+
+from perdure.errors import BadRequest
+from perdure.store.sqlite.lists import QUERIES, rows_of
+
+
+@dataclass(slots=True)
+class Refs:
+    """Lists and items by id."""
+
+    lists: set[int] = field(default_factory=set)
+    items: set[int] = field(default_factory=set)
+
+    def add_checkpoint(self, refs: str) -> None:
+        named = json.loads(refs)
+        self.lists.update(entry[0] for entry in named["l"].values())
+        self.items.update(named["v"].values())
+        self.items.update(named["i"])
+
+    def add_paths(self, refs: str | None) -> None:
+        if refs:
+            self.items.update(item for _, item in json.loads(refs))
+
+
+def delete_thread_rows(connection: apsw.Connection, thread_id: str) -> None:
+    """Removes a thread's checkpoints, writes, lists and items; what a copy of it still uses stays.
+
+    Call it before the conversation's events are deleted: messages that only events show go with the thread.
+    """
+    spaces = rows_of(connection, "spaces_of_thread", thread_id=thread_id)
+    gone = Refs()
+    for space, _, _ in spaces:
+        _collect_space(connection, space, gone)
+        connection.execute(QUERIES["delete_writes_of_space"], {"space": space})
+        connection.execute(QUERIES["delete_checkpoints_of_space"], {"space": space})
+        connection.execute(QUERIES["delete_space"], {"space": space})
+    gone.items.update(_column(connection, "event_items_of_thread", thread_id=thread_id))
+    for family in {family for _, _, family in spaces}:
+        sweep(connection, family, gone)
+
+
+def prune_superseded(connection: apsw.Connection, thread_id: str, released_items: Iterable[int] = ()) -> int:
+    """Keeps only the head of each namespace (and what a DeltaChannel needs to rebuild its value); the number removed.
+
+    `released_items`: items of message events that the caller has just deleted.
+    """
+    gone = Refs(items=set(released_items))
+    removed, families = 0, set[int]()
+    for space, _, family in rows_of(connection, "spaces_of_thread", thread_id=thread_id):
+        families.add(family)
+        removed += _prune_space(connection, space, gone)
+    for family in families:
+        sweep(connection, family, gone)
+    return removed
+
+
+def delete_checkpoints(connection: apsw.Connection, places: Iterable[tuple[Any, ...]]) -> None:
+    """Removes single checkpoints, by namespace and id, with the writes on top of them."""
+    gone, families = Refs(), set[int]()
+    for space, checkpoint_id in places:
+        families.update(_column(connection, "family_of_space", space=space))
+        _remove(connection, space, checkpoint_id, gone)
+    for family in families:
+        sweep(connection, family, gone)
+
+
+def copy_thread_rows(connection: apsw.Connection, source: str, target: str, numbers: Iterator[int]) -> None:
+    """Gives `target` every checkpoint and write of `source`; lists and items are shared."""
+    if rows_of(connection, "spaces_of_thread", thread_id=target):
+        raise BadRequest(f"Thread {target} has checkpoints already: copy into a new one.")
+    spaces: dict[int, int] = {}
+    for space, ns, family in rows_of(connection, "spaces_of_thread", thread_id=source):
+        named = {"thread_id": target, "ns": ns}
+        connection.execute(QUERIES["copy_space"], {**named, "id": next(numbers), "family": family})
+        spaces[space] = _column(connection, "space_id", **named)[0]
+        connection.execute(QUERIES["copy_writes"], {"space": space, "target": spaces[space]})
+    for space, position in rows_of(connection, "places_to_copy", thread_id=source):
+        bindings = {"target": spaces[space], "position": next(numbers), "space": space, "source": position}
+        connection.execute(QUERIES["copy_checkpoint"], bindings)
+
+
+def sweep(connection: apsw.Connection, family: int, gone: Refs) -> None:
+    """Removes those of `gone` that no checkpoint, write or event of the family refers to."""
+    live = Refs()
+    for space in _column(connection, "spaces_of_family", family=family):
+        _collect_space(connection, space, live)
+    live.items.update(_column(connection, "event_items_of_family", family=family))
+    _close_lists(connection, live)
+    _close_lists(connection, gone)
+    for list_id in gone.lists - live.lists:
+        connection.execute(QUERIES["delete_elements_of_list"], {"id": list_id})
+        connection.execute(QUERIES["delete_list"], {"id": list_id})
+    _close_items(connection, live)
+    _close_items(connection, gone)
+    connection.executemany(QUERIES["delete_item"], ((item,) for item in gone.items - live.items))
+
+
+def _collect_space(connection: apsw.Connection, space: int, refs: Refs) -> None:
+    for named in _column(connection, "refs_of_space", space=space):
+        refs.add_checkpoint(named)
+    for paths in _column(connection, "write_refs_of_space", space=space):
+        refs.add_paths(paths)
+
+
+def _close_lists(connection: apsw.Connection, refs: Refs) -> None:
+    """Adds the parents of the lists and the items of their elements."""
+    waiting = list(refs.lists)
+    while waiting:
+        list_id = waiting.pop()
+        refs.items.update(_column(connection, "items_of_list", id=list_id))
+        for parent in _column(connection, "parent_of_list", id=list_id):
+            if parent is not None and parent not in refs.lists:
+                refs.lists.add(parent)
+                waiting.append(parent)
+
+
+def _close_items(connection: apsw.Connection, refs: Refs) -> None:
+    """Adds the items that items refer to."""
+    waiting = list(refs.items)
+    while waiting:
+        for paths in _column(connection, "refs_of_item", id=waiting.pop()):
+            inner = {item for _, item in json.loads(paths)} - refs.items
+            refs.items |= inner
+            waiting.extend(inner)
+
+
+def _prune_space(connection: apsw.Connection, space: int, gone: Refs) -> int:
+    rows = rows_of(connection, "checkpoints_of_space", space=space)
+    if not rows:
+        return 0
+    keep = _needed_by_head(rows)
+    for checkpoint_id, *_ in rows:
+        if checkpoint_id not in keep:
+            _remove(connection, space, checkpoint_id, gone)
+    for checkpoint_id, parent_id, *_ in rows:
+        if checkpoint_id in keep and parent_id is not None and parent_id not in keep:
+            connection.execute(QUERIES["cut_parent"], {"space": space, "checkpoint_id": checkpoint_id})
+    return len(rows) - len(keep)
+
+
+def _needed_by_head(rows: list[tuple[Any, ...]]) -> set[str]:
+    """The head, and its ancestors back to the stored value of each DeltaChannel that it does not hold itself."""
+    by_id = {row[0]: row for row in rows}
+    head = rows[0]
+    missing = set(json.loads(head[3]).get("counters_since_delta_snapshot") or ())
+    keep: set[str] = set()
+    row: tuple[Any, ...] | None = head
+    while row is not None:
+        keep.add(row[0])
+        named = json.loads(row[2])
+        missing -= {*named["l"], *named["v"], *_inline_channels(row[4])}
+        row = by_id.get(row[1]) if missing and row[1] else None
+    return keep
+
+
+def _inline_channels(header: bytes) -> Iterable[str]:
+    inline: dict[str, Any] = ormsgpack.unpackb(header)[6]
+    return inline
+
+
+def _remove(connection: apsw.Connection, space: int, checkpoint_id: str, gone: Refs) -> None:
+    at: dict[str, Any] = {"space": space, "checkpoint_id": checkpoint_id}
+    for named in rows_of(connection, "refs_of_checkpoint", **at):
+        gone.add_checkpoint(named[0])
+    for row in rows_of(connection, "writes_of", **at):
+        gone.add_paths(row[4])
+    connection.execute(QUERIES["delete_writes_of_checkpoint"], at)
+    connection.execute(QUERIES["delete_checkpoint"], at)
+
+
+def _column(connection: apsw.Connection, query: str, **bindings: Any) -> list[Any]:
+    return [row[0] for row in rows_of(connection, query, **bindings)]
