@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import apsw
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -22,24 +21,20 @@ from perdure.events import Event, EventKind
 from perdure.failpoints import failpoint
 from perdure.ledger import ToolCall
 from perdure.store.base import Notify, Question
+from perdure.store.sqlite import endings
 from perdure.store.sqlite.authority import Authority, StepPlan, StepWrite
-from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed, ending_events
+from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed
 from perdure.store.sqlite.journal import (
     QUERIES,
-    approval_payload,
-    close_cards,
-    failure_bindings,
     guarded,
-    promote_waiting,
     publish,
     take_seqs,
-    touch,
     write_event,
 )
 from perdure.store.sqlite.outlet import Outlet, Seqs
-from perdure.store.sqlite.rows import card_from, clean, micros, to_json
+from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.writer import Writer
-from perdure.turns import Card, CardState, Failure, Outcome, TurnStatus
+from perdure.turns import Failure, Outcome, TurnStatus
 
 T = TypeVar("T")
 
@@ -251,11 +246,7 @@ class SQLiteAttempt:
 
         def transaction(connection: apsw.Connection) -> list[Event]:
             _write_events(connection, buffered)
-            events = [self._open_card(connection, card, now) for card in self._new_cards(connection, questions, now)]
-            self._leave(connection, Outcome.PARKED, now)
-            guarded(connection, "turn_park", id=self.turn.id, epoch=self.turn.epoch, committed_seq=self._seqs.last)
-            QUERIES.run(connection, "turn_unpark_cancelled", id=self.turn.id)
-            return events
+            return endings.park(connection, self.turn, self._seqs, questions, now)
 
         await self._end(transaction, buffered)
         failpoint("park.after")
@@ -267,20 +258,7 @@ class SQLiteAttempt:
 
         def transaction(connection: apsw.Connection) -> list[Event]:
             _write_events(connection, buffered)
-            events = self._ending(connection, status, failure, now)
-            _write_events(connection, events)
-            self._leave(connection, Outcome(str(status)), now, failure.message if failure else None)
-            guarded(
-                connection,
-                "turn_end",
-                id=self.turn.id,
-                epoch=self.turn.epoch,
-                status=str(status),
-                now=micros(now),
-                **failure_bindings(failure),
-            )
-            promote_waiting(connection, self.turn.conversation)
-            return events
+            return endings.finish(connection, self.turn, self._seqs, status, failure, now=now)
 
         await self._end(transaction, buffered)
         failpoint("finish.after")
@@ -293,16 +271,9 @@ class SQLiteAttempt:
         now = self._tools.clock.now()
 
         def transaction(connection: apsw.Connection) -> list[Event]:
-            self._leave(connection, outcome, now, error)
-            guarded(
-                connection,
-                "turn_give_back",
-                id=self.turn.id,
-                epoch=self.turn.epoch,
-                spent=int(outcome is Outcome.RETRIED),
-                not_before=micros(not_before) if not_before else None,
+            return endings.give_back(
+                connection, self.turn, self._seqs, outcome, now, not_before=not_before, error=error
             )
-            return []
 
         await self._end(transaction, ())
         failpoint("release.after")
@@ -322,74 +293,6 @@ class SQLiteAttempt:
         if not ours and not self._ended:
             self._latch(LeaseLost(conversation=self.turn.conversation, turn=self.turn.id))
         return bool(ours)
-
-    def _new_cards(self, connection: apsw.Connection, questions: Sequence[Question], now: datetime) -> list[Card]:
-        """The questions that have no card yet; a known open card is kept as it is."""
-        known = {
-            row["interrupt_id"]: card_from(row) for row in QUERIES.all(connection, "cards_of_turn", turn=self.turn.id)
-        }
-        fresh = [question for question in questions if question.interrupt_id not in known]
-        if not fresh and all(known[question.interrupt_id].state is not CardState.OPENED for question in questions):
-            raise ValueError("every question of this park was answered before: send the answers instead")
-        turn = self.turn
-        return [
-            Card(
-                id=uuid4().hex,
-                turn=turn.id,
-                conversation=turn.conversation,
-                owner=turn.owner,
-                interrupt_id=question.interrupt_id,
-                kind="interrupt",
-                request=question.request,
-                state=CardState.OPENED,
-                opened_at=now,
-            )
-            for question in fresh
-        ]
-
-    def _open_card(self, connection: apsw.Connection, card: Card, now: datetime) -> Event:
-        QUERIES.run(
-            connection,
-            "card_insert",
-            id=card.id,
-            turn=card.turn,
-            conversation=card.conversation,
-            owner=card.owner,
-            interrupt_id=card.interrupt_id,
-            kind=card.kind,
-            request=to_json(card.request),
-            now=micros(now),
-        )
-        event = self._event(EventKind.APPROVAL, approval_payload(card, CardState.OPENED))
-        write_event(connection, event)
-        return event
-
-    def _ending(
-        self, connection: apsw.Connection, status: TurnStatus, failure: Failure | None, now: datetime
-    ) -> list[Event]:
-        closed = [approval_payload(card, CardState.CLOSED) for card in close_cards(connection, self.turn.id)]
-        seqs = [self._seqs.take() for _ in range(len(closed) + 1)]
-        return ending_events(self.turn, seqs, closed, status=status, failure=failure, now=now)
-
-    def _leave(self, connection: apsw.Connection, outcome: Outcome, now: datetime, error: str | None = None) -> None:
-        """The attempt's end, the conversation's activity, and the seqs that were not used."""
-        QUERIES.run(
-            connection,
-            "attempt_end",
-            turn=self.turn.id,
-            epoch=self.turn.epoch,
-            outcome=str(outcome),
-            now=micros(now),
-            error=clean(error) if error else None,
-        )
-        touch(connection, self.turn.conversation, now)
-        QUERIES.run(
-            connection,
-            "seqs_give_back",
-            id=self.turn.conversation,
-            next_seq=self._seqs.last + 1,
-            end=self._seqs.end,
-        )
 
     # -- fence and latch ----------------------------------------------------------------------------------------------
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import apsw
 
 from perdure.events import Event, EventKind, RewindReason
 from perdure.store.base import Recovered, rewind_reason
+from perdure.store.sqlite.endings import end_turn, ending_events
 from perdure.store.sqlite.journal import (
     QUERIES,
     approval_payload,
     close_cards,
-    ending,
-    failure_bindings,
     guarded,
-    promote_waiting,
     take_seqs,
     touch,
     turn_of,
@@ -171,15 +168,6 @@ def _end_orphan(
     connection: apsw.Connection, turn: Turn, failure: Failure, now: datetime
 ) -> tuple[Recovered, list[Event]]:
     status = TurnStatus.INTERRUPTED if failure.code is FailureCode.OWNER_DIED else TurnStatus.FAILED
-    guarded(
-        connection,
-        "turn_end",
-        id=turn.id,
-        epoch=turn.epoch,
-        status=str(status),
-        now=micros(now),
-        **failure_bindings(failure),
-    )
     cards = close_cards(connection, turn.id)
     first = take_seqs(connection, turn.conversation, len(cards) + 1)
     closed = [approval_payload(card, CardState.CLOSED) for card in cards]
@@ -187,23 +175,5 @@ def _end_orphan(
     events = ending_events(turn, seqs, closed, status=status, failure=failure, now=now)
     for event in events:
         write_event(connection, event)
-    promote_waiting(connection, turn.conversation)
+    end_turn(connection, turn, status, failure, now)
     return Recovered(turn.id, turn.conversation, status), events
-
-
-def ending_events(
-    turn: Turn,
-    seqs: Iterable[int],
-    closed: Sequence[Mapping[str, Any]],
-    *,
-    status: TurnStatus,
-    failure: Failure | None,
-    now: datetime,
-) -> list[Event]:
-    """The last events of an ending, with these numbers: cards that close, then the terminal one."""
-    kinds: list[tuple[EventKind, Mapping[str, Any]]] = [(EventKind.APPROVAL, payload) for payload in closed]
-    kinds.append(ending(status, failure))
-    return [
-        Event(number, turn.conversation, turn.id, turn.epoch, kind, now, payload)
-        for number, (kind, payload) in zip(seqs, kinds, strict=True)
-    ]

@@ -21,7 +21,7 @@ from perdure.clock import Clock
 from perdure.errors import PerdureError
 from perdure.events import Event
 from perdure.failpoints import failpoint
-from perdure.store.base import LeasedAttempt, Notify, Page, Recovered
+from perdure.store.base import LeasedAttempt, Notify, Recovered
 from perdure.store.sqlite import acceptance, claims, listing, maintenance
 from perdure.store.sqlite.acceptance import NumberNeeded, Told
 from perdure.store.sqlite.attempt import AttemptTools, SQLiteAttempt
@@ -34,14 +34,12 @@ from perdure.store.sqlite.journal import QUERIES, ending, publish
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 from perdure.store.sqlite.migrations import migrate
 from perdure.store.sqlite.readers import Readers
+from perdure.store.sqlite.reading import Reading
 from perdure.store.sqlite.rendering import messages
-from perdure.store.sqlite.rows import clean, instant_or_none, micros, to_json
+from perdure.store.sqlite.rows import clean, micros
 from perdure.store.sqlite.writer import Writer
 from perdure.turns import (
     Accepted,
-    Attempt,
-    Card,
-    Change,
     Conversation,
     Limits,
     NewTurn,
@@ -113,7 +111,7 @@ def _open(path: Path, lock: DatabaseLock, clock: Clock, synchronous: str, vfs: s
         raise
 
 
-class SQLiteStore:
+class SQLiteStore(Reading):
     """Made by `open_store`, on the event loop that uses it; ended by `close`."""
 
     def __init__(
@@ -132,13 +130,12 @@ class SQLiteStore:
         """The copy that was made before the schema was upgraded, None when there was nothing to upgrade."""
 
         self._clock = clock
-        self._limits = limits
         self._notify = notify
-        self._owner = opened.owner
         self._vfs = vfs
         self._writer = Writer(opened.connection, asyncio.get_running_loop())
-        self._readers = Readers(lambda: open_reader(opened.path, vfs=vfs))
-        self._checkpoints = Checkpoints(self._readers, state_types=state_types)
+        readers = Readers(lambda: open_reader(opened.path, vfs=vfs))
+        super().__init__(readers, self._render, opened.owner, limits)
+        self._checkpoints = Checkpoints(readers, state_types=state_types)
         self._live: dict[str, SQLiteAttempt] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
         self._tools = AttemptTools(self._writer, clock, notify, self._saver, self._forget_live)
@@ -215,16 +212,6 @@ class SQLiteStore:
                 live.lent(lent, committed=False)
             raise
 
-    async def conversation(self, owner: str, conversation: str) -> Conversation:
-        return await self._readers.run(lambda connection: listing.conversation(connection, owner, conversation))
-
-    async def conversations(
-        self, owner: str, *, limit: int, cursor: str | None = None, agent: str | None = None
-    ) -> Page[Conversation]:
-        return await self._readers.run(
-            lambda connection: listing.conversations(connection, owner, limit=limit, cursor=cursor, agent=agent)
-        )
-
     async def rename(self, owner: str, conversation: str, title: str) -> Conversation:
         def transaction(connection: apsw.Connection) -> Conversation:
             QUERIES.run(connection, "conversation_rename", id=conversation, owner=owner, title=clean(title))
@@ -244,57 +231,6 @@ class SQLiteStore:
             self._checkpoints.forget(conversation)
         while await self._writer.submit(maintenance.vacuum):
             pass
-
-    async def turn(self, owner: str, turn: str) -> Turn:
-        return await self._readers.run(lambda connection: listing.turn(connection, owner, turn))
-
-    async def turns(
-        self,
-        owner: str,
-        *,
-        limit: int,
-        cursor: str | None = None,
-        conversation: str | None = None,
-        status: TurnStatus | None = None,
-        agent: str | None = None,
-    ) -> Page[Turn]:
-        def read(connection: apsw.Connection) -> Page[Turn]:
-            return listing.turns(
-                connection, owner, limit=limit, cursor=cursor, conversation_id=conversation, status=status, agent=agent
-            )
-
-        return await self._readers.run(read)
-
-    async def last_turn(self, owner: str, conversation: str) -> Turn | None:
-        return await self._readers.run(lambda connection: listing.last_turn(connection, owner, conversation))
-
-    async def attempts(self, owner: str, turn: str) -> Sequence[Attempt]:
-        return await self._readers.run(lambda connection: listing.attempts(connection, owner, turn))
-
-    async def cards(self, owner: str, turn: str) -> Sequence[Card]:
-        return await self._readers.run(lambda connection: listing.cards(connection, owner, turn))
-
-    async def changes(self, owner: str, after: int, limit: int) -> Sequence[Change]:
-        return await self._readers.run(lambda connection: listing.changes(connection, owner, after, limit))
-
-    async def last_change(self, owner: str) -> int:
-        return await self._number("changes_last", "number", owner=owner)
-
-    # -- events -------------------------------------------------------------------------------------------------------
-
-    async def events(
-        self, conversation: str, *, after: int = 0, turn: str | None = None, limit: int = 1000
-    ) -> Sequence[Event]:
-        def read(connection: apsw.Connection) -> list[Event]:
-            return listing.events(connection, self._render, conversation, after=after, turn_id=turn, limit=limit)
-
-        return await self._readers.run(read)
-
-    async def rewound_after(self, turn: str, seq: int) -> Event | None:
-        return await self._readers.run(lambda connection: listing.rewound_after(connection, turn, seq))
-
-    async def turn_at(self, conversation: str, seq: int) -> Turn | None:
-        return await self._readers.run(lambda connection: listing.turn_at(connection, conversation, seq))
 
     # -- the engine's verbs -------------------------------------------------------------------------------------------
 
@@ -333,34 +269,6 @@ class SQLiteStore:
         failpoint("claim.after")
         return made[0] if made else None
 
-    async def next_due(self, agents: Collection[str]) -> datetime | None:
-        def read(connection: apsw.Connection) -> datetime | None:
-            row = QUERIES.one(connection, "next_due", agents=to_json(list(agents)))
-            return instant_or_none(row["due"]) if row else None
-
-        return await self._readers.run(read)
-
-    async def suspects_due(self, agents: Collection[str], now: datetime) -> int:
-        return await self._number(
-            "suspects_due",
-            "due",
-            agents=to_json(list(agents)),
-            now=micros(now),
-            suspect_after=self._limits.suspect_after,
-        )
-
-    async def cancel_requested(self, turns: Collection[str]) -> set[str]:
-        def read(connection: apsw.Connection) -> set[str]:
-            return {row["id"] for row in QUERIES.all(connection, "cancels_requested", turns=to_json(list(turns)))}
-
-        return await self._readers.run(read)
-
-    async def answers(self, turn: str) -> Mapping[str, Any]:
-        return await self._readers.run(lambda connection: listing.answers(connection, turn))
-
-    async def orphans(self, now: datetime, held: Collection[str]) -> Sequence[Turn]:
-        return await self._readers.run(lambda connection: claims.orphans(connection, self._owner, now, held))
-
     async def recover(self, turn: str, epoch: int, *, now: datetime, manual: bool) -> Recovered | None:
         failpoint("recover.before")
 
@@ -379,9 +287,6 @@ class SQLiteStore:
         return Checkpointer(self._checkpoints, ReadOnly())
 
     # -- the house ----------------------------------------------------------------------------------------------------
-
-    async def unclean_boots(self, since: datetime) -> int:
-        return await self._number("boots_unclean", "boots", since=micros(since), number=self._owner.boot)
 
     async def statistics(self) -> Mapping[str, float]:
         now = self._clock.now()
@@ -460,13 +365,6 @@ class SQLiteStore:
 
     async def _commit(self, transaction: Callable[[apsw.Connection], T], *topics: str) -> T:
         return await self._writer.submit(transaction, committed=lambda _: self._ring(*topics))
-
-    async def _number(self, query: str, column: str, **bindings: Any) -> int:
-        def read(connection: apsw.Connection) -> int:
-            row = QUERIES.one(connection, query, **bindings)
-            return int(row[column]) if row else 0
-
-        return await self._readers.run(read)
 
     def _told(self, *topics: str) -> Callable[[Told], None]:
         def committed(told: Told) -> None:

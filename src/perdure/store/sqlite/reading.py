@@ -1,0 +1,132 @@
+"""The store's verbs that only read: each one a short read transaction on a reader's connection."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import apsw
+
+from perdure.events import Event
+from perdure.store.base import Page
+from perdure.store.sqlite import claims, listing
+from perdure.store.sqlite.claims import Owner
+from perdure.store.sqlite.journal import QUERIES
+from perdure.store.sqlite.listing import Messages
+from perdure.store.sqlite.readers import Readers
+from perdure.store.sqlite.rows import instant_or_none, micros, to_json
+from perdure.turns import Attempt, Card, Change, Conversation, Limits, Turn, TurnStatus
+
+
+class Reading:
+    """The reading half of `perdure.store.base.Store`."""
+
+    def __init__(self, readers: Readers, messages: Messages, owner: Owner, limits: Limits) -> None:
+        self._readers = readers
+        self._messages = messages
+        self._owner = owner
+        self._limits = limits
+
+    # -- people's -----------------------------------------------------------------------------------------------------
+
+    async def conversation(self, owner: str, conversation: str) -> Conversation:
+        return await self._readers.run(lambda connection: listing.conversation(connection, owner, conversation))
+
+    async def conversations(
+        self, owner: str, *, limit: int, cursor: str | None = None, agent: str | None = None
+    ) -> Page[Conversation]:
+        return await self._readers.run(
+            lambda connection: listing.conversations(connection, owner, limit=limit, cursor=cursor, agent=agent)
+        )
+
+    async def turn(self, owner: str, turn: str) -> Turn:
+        return await self._readers.run(lambda connection: listing.turn(connection, owner, turn))
+
+    async def turns(
+        self,
+        owner: str,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        conversation: str | None = None,
+        status: TurnStatus | None = None,
+        agent: str | None = None,
+    ) -> Page[Turn]:
+        def read(connection: apsw.Connection) -> Page[Turn]:
+            return listing.turns(
+                connection, owner, limit=limit, cursor=cursor, conversation_id=conversation, status=status, agent=agent
+            )
+
+        return await self._readers.run(read)
+
+    async def last_turn(self, owner: str, conversation: str) -> Turn | None:
+        return await self._readers.run(lambda connection: listing.last_turn(connection, owner, conversation))
+
+    async def attempts(self, owner: str, turn: str) -> Sequence[Attempt]:
+        return await self._readers.run(lambda connection: listing.attempts(connection, owner, turn))
+
+    async def cards(self, owner: str, turn: str) -> Sequence[Card]:
+        return await self._readers.run(lambda connection: listing.cards(connection, owner, turn))
+
+    async def changes(self, owner: str, after: int, limit: int) -> Sequence[Change]:
+        return await self._readers.run(lambda connection: listing.changes(connection, owner, after, limit))
+
+    async def last_change(self, owner: str) -> int:
+        return await self._number("changes_last", "number", owner=owner)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    async def events(
+        self, conversation: str, *, after: int = 0, turn: str | None = None, limit: int = 1000
+    ) -> Sequence[Event]:
+        def read(connection: apsw.Connection) -> list[Event]:
+            return listing.events(connection, self._messages, conversation, after=after, turn_id=turn, limit=limit)
+
+        return await self._readers.run(read)
+
+    async def rewound_after(self, turn: str, seq: int) -> Event | None:
+        return await self._readers.run(lambda connection: listing.rewound_after(connection, turn, seq))
+
+    async def turn_at(self, conversation: str, seq: int) -> Turn | None:
+        return await self._readers.run(lambda connection: listing.turn_at(connection, conversation, seq))
+
+    # -- the engine's -------------------------------------------------------------------------------------------------
+
+    async def next_due(self, agents: Collection[str]) -> datetime | None:
+        def read(connection: apsw.Connection) -> datetime | None:
+            row = QUERIES.one(connection, "next_due", agents=to_json(list(agents)))
+            return instant_or_none(row["due"]) if row else None
+
+        return await self._readers.run(read)
+
+    async def suspects_due(self, agents: Collection[str], now: datetime) -> int:
+        return await self._number(
+            "suspects_due",
+            "due",
+            agents=to_json(list(agents)),
+            now=micros(now),
+            suspect_after=self._limits.suspect_after,
+        )
+
+    async def cancel_requested(self, turns: Collection[str]) -> set[str]:
+        def read(connection: apsw.Connection) -> set[str]:
+            return {row["id"] for row in QUERIES.all(connection, "cancels_requested", turns=to_json(list(turns)))}
+
+        return await self._readers.run(read)
+
+    async def answers(self, turn: str) -> Mapping[str, Any]:
+        return await self._readers.run(lambda connection: listing.answers(connection, turn))
+
+    async def orphans(self, now: datetime, held: Collection[str]) -> Sequence[Turn]:
+        return await self._readers.run(lambda connection: claims.orphans(connection, self._owner, now, held))
+
+    async def unclean_boots(self, since: datetime) -> int:
+        return await self._number("boots_unclean", "boots", since=micros(since), number=self._owner.boot)
+
+    async def _number(self, query: str, column: str, **bindings: Any) -> int:
+        def read(connection: apsw.Connection) -> int:
+            row = QUERIES.one(connection, query, **bindings)
+            return int(row[column]) if row else 0
+
+        return await self._readers.run(read)
