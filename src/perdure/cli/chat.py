@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.client import Client, Line
+from perdure.cli.client import Client
 from perdure.cli.flags import settings_flags
 from perdure.cli.narrator import Narrator
 from perdure.cli.output import AsJson, Exit, err, hint, print_json, say
@@ -93,17 +94,18 @@ class Talk:
     async def _watch(self, turn: str) -> Event | None:
         """Follows until this turn ends (turns before it, when enqueued, are shown too); None when nobody can answer it."""
         while True:
-            async for frame in self.client.follow(str(self.conversation), self.cursor):
-                self.narrator.show(frame)
-                if isinstance(frame, Line) or not isinstance(frame, Event):
-                    continue
-                self.cursor = frame.seq
-                if frame.kind is EventKind.APPROVAL and frame.payload["state"] == "opened":
-                    if not sys.stdin.isatty() or self.as_json:
-                        return None
-                    await self._decide(frame.turn)
-                if frame.terminal and frame.turn == turn:
-                    return frame
+            async with aclosing(self.client.follow(str(self.conversation), self.cursor)) as frames:
+                async for frame in frames:
+                    self.narrator.show(frame)
+                    if not isinstance(frame, Event):
+                        continue
+                    self.cursor = frame.seq
+                    if frame.kind is EventKind.APPROVAL and frame.payload["state"] == "opened":
+                        if not sys.stdin.isatty() or self.as_json:
+                            return None
+                        await self._decide(frame.turn)
+                    if frame.terminal and frame.turn == turn:
+                        return frame
 
     async def _decide(self, turn: str) -> None:
         """Asks the person for every open question of the parked turn; a question somebody else answered is passed over."""

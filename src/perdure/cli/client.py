@@ -6,7 +6,8 @@ import asyncio
 import json
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -102,7 +103,7 @@ class Client:
     async def start(self, body: Mapping[str, Any]) -> Any:
         """POST /api/chat, repeated over a restart under one idempotency key: the message is accepted exactly once."""
         key = uuid.uuid4().hex
-        async for pause in _pauses():
+        for pause in _pauses():
             try:
                 return await self.post("/api/chat", body, key=key)
             except Unreachable:
@@ -113,26 +114,30 @@ class Client:
                 await asyncio.sleep(pause)
         raise Unreachable("The server did not come back. Start it with: perdure serve")
 
-    async def follow(self, conversation: str, after: int | None = None) -> AsyncIterator[Frame | Line]:
-        """Frames until a terminal event, across cuts and restarts; a `Line` tells of each cut and each return."""
+    async def follow(self, conversation: str, after: int | None = None) -> AsyncGenerator[Frame | Line, None]:
+        """Frames until a terminal event, across cuts and restarts; a `Line` tells of each cut and each return.
+
+        Close it (`aclosing`) when leaving before its end.
+        """
         cursor = after
         lost = False
         pauses = _pauses()
         while True:
             try:
-                async for sent in self._stream(conversation, cursor):
-                    if lost:
-                        lost = False
-                        yield Line("back")
-                    pauses = _pauses()
-                    frame = frame_of(sent)
-                    if frame is None:
-                        continue
-                    if isinstance(frame, Event):
-                        cursor = frame.seq
-                    yield frame
-                    if isinstance(frame, Event) and frame.terminal:
-                        return
+                async with aclosing(self._stream(conversation, cursor)) as stream:
+                    async for sent in stream:
+                        if lost:
+                            lost = False
+                            yield Line("back")
+                        pauses = _pauses()
+                        frame = frame_of(sent)
+                        if frame is None:
+                            continue
+                        yield frame
+                        if isinstance(frame, Event):
+                            cursor = frame.seq
+                            if frame.terminal:
+                                return
             except (httpx2.HTTPError, Unreachable):
                 pass
             except Refused as refused:
@@ -141,12 +146,12 @@ class Client:
             if not lost:  # a clean end without a terminal event is a cut, too
                 lost = True
                 yield Line("lost")
-            pause = await anext(pauses, None)
+            pause = next(pauses, None)
             if pause is None:
                 raise Unreachable("The server did not come back; the turn is safe. Start it with: perdure serve")
             await asyncio.sleep(pause)
 
-    async def _stream(self, conversation: str, cursor: int | None) -> AsyncIterator[ServerSentEvent]:
+    async def _stream(self, conversation: str, cursor: int | None) -> AsyncGenerator[ServerSentEvent, None]:
         server = self._found()
         headers = {**_bearer(server), "Accept": "text/event-stream"}
         if cursor is not None:
@@ -184,7 +189,7 @@ class Client:
         return server
 
 
-async def _pauses() -> AsyncIterator[float]:
+def _pauses() -> Iterator[float]:
     """Seconds to wait before the next try: growing, with jitter, until giving up."""
     waited, pause = 0.0, 0.1
     while waited < GIVE_UP_SECONDS:

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -161,10 +162,12 @@ class Demonstration:
         self._show.line(f"sent       “{MESSAGE}” → turn {self._proof.turn}")
         killing: asyncio.Task[None] | None = None
         try:
-            async for frame in client.follow(self._proof.conversation, 0):
-                self._take(frame)
-                if killing is None and self._step_is_at_work(frame):
-                    killing = asyncio.create_task(self._kill_and_restart())
+            async with aclosing(client.follow(self._proof.conversation, 0)) as frames:
+                async for frame in frames:
+                    self._take(frame)
+                    if killing is None and _started(frame) == CUT_STEP:
+                        # Its intent is committed: the steps before it are finished, it has just begun.
+                        killing = asyncio.create_task(self._kill_and_restart())
             if killing is None:
                 raise DemoFailed("The turn ended before it could be cut.")
             await killing
@@ -172,10 +175,6 @@ class Demonstration:
             if killing is not None and not killing.done():
                 killing.cancel()
                 await asyncio.gather(killing, return_exceptions=True)
-
-    def _step_is_at_work(self, frame: Frame | Line) -> bool:
-        """True at the committed intent of the step to cut: those before it are finished, it has just begun."""
-        return _started(frame) == CUT_STEP
 
     async def _kill_and_restart(self) -> None:
         assert self._server is not None
@@ -259,7 +258,7 @@ def _started(frame: Frame | Line) -> str | None:
     if not isinstance(frame, Event) or frame.kind is not EventKind.TRACE or frame.payload.get("phase") != "call":
         return None
     data = frame.payload.get("data") or {}
-    arguments = data.get("args", data) if isinstance(data, Mapping) else {}
+    arguments = data.get("arguments") if isinstance(data, Mapping) else None
     return str(arguments.get("label")) if isinstance(arguments, Mapping) else None
 
 

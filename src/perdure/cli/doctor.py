@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 import typer
 
-from perdure.deferred import deferred
 from perdure.cli.flags import PLACE, settings_flags
 from perdure.cli.output import AsJson, Exit, hint, print_json, say
 from perdure.cli.serve import adopt_environment
 from perdure.config import Settings
+from perdure.deferred import deferred
 
 
 @settings_flags((*PLACE, "host", "port"))

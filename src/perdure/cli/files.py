@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from perdure.deferred import deferred
 from perdure.cli.flags import settings_flags
 from perdure.cli.output import AsJson, hint, print_json, print_table
 from perdure.cli.session import database_of, holder_of
 from perdure.config import Settings
+from perdure.deferred import deferred
 from perdure.errors import BadRequest, NotFound, PerdureError
 
 Target = Annotated[Path, typer.Argument(help="The file to write; it must not exist.", show_default=False)]

@@ -140,9 +140,9 @@ class Narrator:
 
 
 def _arguments(data: Any) -> str:
-    """`{"args": {"label": "one"}}` or any JSON value, as a person reads it."""
+    """`{"arguments": {"label": "one"}}` or any JSON value, as a person reads it."""
     if isinstance(data, Mapping):
-        data = data.get("args", data)
+        data = data.get("arguments", data)
     if isinstance(data, Mapping):
         return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in data.items())
     return data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from perdure.deferred import deferred
 from perdure.cli.flags import settings_flags
 from perdure.config import Settings
+from perdure.deferred import deferred
 from perdure.settings.catalogue import SETTINGS
 
 

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from perdure.cli.client import Client, Server, Unreachable
-from perdure.deferred import deferred
 from perdure.config import Settings
+from perdure.deferred import deferred
 from perdure.errors import ConfigurationError, NotFound
 from perdure.store.sqlite.lock import Holder, read_lock
 

@@ -1,0 +1,43 @@
+"""One agent examined without serving it: does it load, is its model there, do its MCP servers answer."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+from perdure.clock import SystemClock
+from perdure.config import AgentSettings, Settings
+from perdure.graph.load import HostedGraph, load_agent
+
+CONNECT_SECONDS = 5.0
+_OLLAMA = "http://127.0.0.1:11434"
+
+
+async def examine(agent: AgentSettings, settings: Settings) -> list[str]:
+    """What keeps the agent from working now, one sentence each. Connects to its servers. Raises ConfigurationError."""
+    hosted = await load_agent(agent, settings, SystemClock())
+    try:
+        if hosted.tools is not None:
+            await hosted.tools.all()  # connects to each MCP server, so that `problems` knows
+        return [*hosted.problems(), *await _unreachable(hosted)]
+    finally:
+        await hosted.close()
+
+
+async def _unreachable(hosted: HostedGraph) -> list[str]:
+    """A model server of our own naming that takes no connection."""
+    settings = hosted.settings
+    address = settings.model_base_url
+    if address is None and settings.model.startswith("ollama:"):
+        address = _OLLAMA
+    if hosted.model is None or address is None:
+        return []
+    parts = urlsplit(address)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(parts.hostname, port)
+        writer.close()
+    except (OSError, TimeoutError):
+        return [f"The model server {parts.hostname}:{port} takes no connection. Start it, or correct `model_base_url`."]
+    return []

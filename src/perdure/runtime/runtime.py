@@ -1,0 +1,229 @@
+"""The composition root: settings → everything, started and stopped in order. The only place that names implementations.
+
+Start: agents load → lock, migrate → listen → our own health check answers → orphans go to the queue, turns are claimed.
+Stop: not ready, no new claims, drain (at the deadline: cut) → streams are aborted → HTTP ends → MCP children close → the write-ahead log is folded in,
+the lock is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+
+import structlog
+
+from perdure.agent.local import LocalAgents
+from perdure.api.app import create_app
+from perdure.api.auth import Access, load_or_create_token
+from perdure.api.stream import Streams
+from perdure.clock import Clock, SystemClock
+from perdure.config import Settings
+from perdure.engine.worker import Worker
+from perdure.errors import PerdureError
+from perdure.graph.load import HostedGraph, load_agents
+from perdure.runtime import logs
+from perdure.runtime.http import HttpServer
+from perdure.runtime.ports import address_of, listen
+from perdure.runtime.signals import StopSignals
+from perdure.store.sqlite.store import SQLiteStore, open_store
+from perdure.transport.local import LocalTransport
+from perdure.turns import Limits
+
+PRUNE_SECONDS = 3_600.0
+
+log = structlog.get_logger("perdure.runtime")
+
+
+class Runtime:
+    """One server in this process. Use as `async with`; inside it serves. Raises ConfigurationError, NotReady."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.address = ""
+        self.token = ""
+        self.hosted: Sequence[HostedGraph] = ()
+        self._stack = AsyncExitStack()
+        self._draining = False
+        self._urgent = asyncio.Event()
+
+    async def __aenter__(self) -> Runtime:
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    # -- start: what is pushed on the stack is undone in reverse -------------------------------------------------------
+
+    async def _start(self) -> None:
+        import_from(self.settings.import_paths)
+        self.hosted = await load_agents(self.settings, self.clock)
+        self.transport = LocalTransport()
+        self.store = await self._open_store()
+        self._stack.push_async_callback(self.store.close)
+        self._stack.push_async_callback(self._close_agents)
+        agents = {hosted.name: hosted for hosted in self.hosted}
+        self.worker = Worker(self.store, self.transport, agents, self.settings, self.clock)
+        await self._serve_http(agents)
+        self._stack.push_async_callback(self._drain)
+        await self.worker.start()
+        await self._keep_pruned()
+
+    async def _open_store(self) -> SQLiteStore:
+        settings = self.settings
+        assert settings.database is not None, "loaded settings name a database"
+        return await open_store(
+            settings.database,
+            notify=self.transport,
+            clock=self.clock,
+            limits=Limits(max_attempts=settings.max_attempts, total_attempts=settings.total_attempts),
+            version=version("perdure"),
+        )
+
+    async def _serve_http(self, agents: Mapping[str, HostedGraph]) -> None:
+        settings = self.settings
+        assert settings.database is not None
+        self.token, token_file = load_or_create_token(settings, settings.database)
+        self.access = Access(self.token, settings, self.clock)
+        self.streams = Streams(heartbeat_seconds=settings.heartbeat_seconds)
+        port = LocalAgents(
+            self.store,
+            self.transport,
+            agents,
+            settings.default_agent,
+            draining=lambda: self._draining,
+            warnings=self.warnings,
+        )
+        app = create_app(port, settings, self.access, streams=self.streams, statistics=self.store.statistics)
+        bound = listen(settings.host, settings.port)
+        self.address = address_of(bound, settings.host)
+        self.http = HttpServer(app, bound)
+        self.http.start()
+        self._stack.push_async_callback(self._stop_http)
+        await self.http.until_ready(self.address, self.clock)
+        self.store.announce(self.address, token_file)
+
+    async def _keep_pruned(self) -> None:
+        if self.settings.retention_days is None:
+            return
+        pruning = asyncio.create_task(self._prune_for_ever(self.settings.retention_days), name="perdure-prune")
+
+        async def end() -> None:
+            pruning.cancel()
+            await asyncio.gather(pruning, return_exceptions=True)
+
+        self._stack.push_async_callback(end)
+
+    async def _prune_for_ever(self, days: float) -> None:
+        while True:
+            try:
+                counts = await self.store.prune(self.clock.now() - timedelta(days=days), dry_run=False)
+                log.info("pruned", rows=sum(counts.values()))
+            except PerdureError as error:
+                log.warning("pruning failed; it is tried again later", error=error.message)
+            await self.clock.sleep(PRUNE_SECONDS)
+
+    # -- serving ------------------------------------------------------------------------------------------------------
+
+    def warnings(self) -> Sequence[str]:
+        """What is wrong with this server now, beside its agents."""
+        if not self.worker.safe_mode:
+            return ()
+        return (
+            "Started again too often: turns that were running are left alone until it has been quiet for five minutes. "
+            "Look at the log before each end.",
+        )
+
+    async def until_stopped(self, signals: StopSignals) -> None:
+        """Returns when somebody asks for a stop. Raises when the HTTP server ended by itself."""
+        asked = asyncio.create_task(signals.asked.wait())
+        assert self.http.ended is not None
+        try:
+            await asyncio.wait({asked, self.http.ended}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        self._urgent = signals.urgent
+        if not signals.asked.is_set():
+            raise PerdureError("The HTTP server ended by itself; its log says why.")
+
+    # -- stop ---------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Hands running turns over; a second signal, or the deadline, cuts them."""
+        self._draining = True
+        log.info("draining", running=self.worker.running, seconds=self.settings.drain_seconds)
+        drained = asyncio.create_task(self.worker.drain(self.settings.drain_seconds))
+        urgent = asyncio.create_task(self._urgent.wait())
+        await asyncio.wait({drained, urgent}, return_when=asyncio.FIRST_COMPLETED)
+        urgent.cancel()
+        if not drained.done():
+            drained.cancel()
+            await asyncio.gather(drained, return_exceptions=True)
+            await self.worker.drain(0)
+        await asyncio.gather(drained, return_exceptions=True)
+
+    async def _stop_http(self) -> None:
+        self.transport.close()
+        await self.streams.abort_all()
+        await self.http.stop()
+
+    async def _close_agents(self) -> None:
+        for hosted in self.hosted:
+            await hosted.close()
+
+
+def import_from(folders: Sequence[Path]) -> None:
+    """A project's graphs and tools import each other from its folders."""
+    for folder in reversed(folders):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+
+
+async def serve(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT, then hands over and returns."""
+    redaction = logs.set_up(settings, os.environ)
+    signals = StopSignals()
+    signals.install()
+    async with Runtime(settings) as runtime:
+        redaction.add(runtime.token)
+        announce(runtime)
+        await runtime.until_stopped(signals)
+    log.info("stopped")
+
+
+def announce(runtime: Runtime) -> None:
+    """What a person who starts a server wants to know, on standard output."""
+    settings = runtime.settings
+    lines = [
+        ("Perdure", runtime.address),
+        ("open", f"{runtime.access.login_link(runtime.address)} (once, within 10 minutes)"),
+        ("database", str(settings.database)),
+    ]
+    for hosted in runtime.hosted:
+        what = settings_model(hosted)
+        default = " (default)" if hosted.name == settings.default_agent and len(runtime.hosted) > 1 else ""
+        lines.append(("agent", f"{hosted.name}: {what}{default}"))
+    notices = [*settings.notices, *runtime.warnings()]
+    for hosted in runtime.hosted:
+        notices += [*hosted.notices, *(f"{hosted.name}: {problem}" for problem in hosted.problems())]
+    lines += [("note", notice) for notice in notices]
+    width = max(len(name) for name, _ in lines)
+    print("\n".join(f"{name:<{width}}  {text}" for name, text in lines), flush=True)
+
+
+def settings_model(hosted: HostedGraph) -> str:
+    return hosted.settings.graph or f"model {hosted.settings.model}"

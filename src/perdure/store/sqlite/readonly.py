@@ -1,0 +1,54 @@
+"""The journal of a file that no server holds, for reading alone: no lock, no migration, no start is noted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+from perdure.clock import Clock
+from perdure.errors import DatabaseUnusable, StorageError
+from perdure.store.sqlite.checkpointer import Checkpoints
+from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
+from perdure.store.sqlite.migrations import known
+from perdure.store.sqlite.readers import Readers
+from perdure.store.sqlite.store import SQLiteStore
+
+
+class ReadOnlyStore(SQLiteStore):
+    """Every verb that reads; those that write raise StorageError. Made on the event loop that uses it."""
+
+    def __init__(self, path: Path, *, clock: Clock) -> None:
+        """Raises DatabaseUnusable when this version cannot read the file as it is."""
+        _refuse_unreadable(path)
+        self.path = path
+        self._clock = clock
+        self._writer: Any = _NoWriter()
+        self._readers = Readers(lambda: open_reader(path))
+        self._checkpoints = Checkpoints(self._readers)
+        self._live = {}
+
+    async def close(self) -> None:
+        await self._readers.close()
+
+
+class _NoWriter:
+    def submit(self, *_: Any, **__: Any) -> NoReturn:
+        raise StorageError("No server is running on this database, so it is only read. Start it with: perdure serve")
+
+
+def _refuse_unreadable(path: Path) -> None:
+    with refusals(path):
+        connection = open_reader(path)
+        try:
+            mark, schema = scalar(connection, "PRAGMA application_id"), scalar(connection, "PRAGMA user_version")
+        finally:
+            connection.close()
+    newest = len(known())
+    if mark != APPLICATION_ID:
+        raise DatabaseUnusable(f"{path} is not a Perdure database. Name another file with --database.")
+    if schema > newest:
+        raise DatabaseUnusable(
+            f"{path} was written by a newer Perdure (schema {schema}, this one knows {newest}). Upgrade Perdure."
+        )
+    if schema < newest:
+        raise DatabaseUnusable(f"{path} is of an older version. Start it once, which upgrades it: perdure serve")

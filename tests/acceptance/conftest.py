@@ -1,0 +1,193 @@
+"""A real server process as a person starts it, and the command line as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+LIMIT_SECONDS = 90.0
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process' environment without settings, with the given ones."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "LANGCHAIN_"))}
+    return {**kept, "NO_COLOR": "1", "COLUMNS": "200", **variables}
+
+
+def eventually(condition: Callable[[], Any], what: str) -> Any:
+    """The first true value of the condition; fails after a generous time."""
+    until = time.monotonic() + LIMIT_SECONDS
+    while time.monotonic() < until:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"never happened: {what}")
+
+
+class ServerProcess:
+    """`perdure serve` in a folder of its own. `started` counts its lives."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.folder = folder
+        self.database = folder / "perdure.db"
+        self.effects_file = folder / "effects.jsonl"
+        self.log_file = folder / "server.log"
+        self.variables = {
+            "PERDURE_DATABASE": str(self.database),
+            "PERDURE_PORT": "0",
+            "PERDURE_DEMO_STEP_SECONDS": "0.2",
+            "PERDURE_DEMO_TOKEN_SECONDS": "0.002",
+            "PERDURE_DEMO_EFFECTS": str(self.effects_file),
+            **variables,
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **more: str) -> ServerProcess:
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "perdure", "serve"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                env=environment(**{**self.variables, **more}),
+            )
+        eventually(self._ready, "the server is ready")
+        return self
+
+    def _ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log()
+        try:
+            return self.get("/api/readyz").status_code == 200
+        except (OSError, ValueError, KeyError, httpx2.HTTPError):
+            return False
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        assert self.process.wait(LIMIT_SECONDS) == -signal.SIGKILL
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(LIMIT_SECONDS)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(LIMIT_SECONDS)
+
+    # -- talking to it ------------------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        holder = json.loads((self.folder / "perdure.db.lock").read_text())
+        assert holder["pid"] == self.pid
+        return str(holder["address"] or "")
+
+    @property
+    def token(self) -> str:
+        return (self.folder / "perdure.token").read_text().strip()
+
+    def request(self, method: str, path: str, **more: Any) -> httpx2.Response:
+        headers = {"Authorization": f"Bearer {self.token}", **more.pop("headers", {})}
+        return httpx2.request(method, f"{self.address}{path}", headers=headers, timeout=60, trust_env=False, **more)
+
+    def get(self, path: str, **more: Any) -> httpx2.Response:
+        return self.request("GET", path, **more)
+
+    def post(self, path: str, body: Any = None, **more: Any) -> httpx2.Response:
+        return self.request("POST", path, json=body, **more)
+
+    def say(self, message: str, **more: Any) -> dict[str, str]:
+        answer = self.post("/api/chat", {"message": message, **more})
+        assert answer.status_code == 202, answer.text
+        return dict(answer.json())
+
+    def turn(self, turn: str) -> dict[str, Any]:
+        return dict(self.get(f"/api/turns/{turn}").json())
+
+    def until(self, turn: str, *statuses: str) -> dict[str, Any]:
+        """The turn once it is in one of the states."""
+        return dict(
+            eventually(
+                lambda: (found := self.turn(turn)) and found["status"] in statuses and found, f"{turn} is {statuses}"
+            )
+        )
+
+    def answer_of(self, conversation: str) -> str:
+        return str(self.get(f"/api/conversations/{conversation}").json()["messages"][-1]["content"])
+
+    def effects(self) -> Counter[str]:
+        lines = self.effects_file.read_text().splitlines() if self.effects_file.exists() else []
+        return Counter(str(json.loads(line)["args"].get("label")) for line in lines)
+
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+
+class CommandLine:
+    """`python -m perdure …` in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str, stdin: str | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "perdure", *arguments],
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env=environment(**{"PERDURE_DATABASE": str(self.folder / "perdure.db"), **variables}),
+            timeout=LIMIT_SECONDS * 2,
+            check=False,
+        )
+
+    def json(self, *arguments: str, **variables: str) -> Any:
+        done = self(*arguments, "--json", **variables)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server that is not started yet."""
+    process = ServerProcess(tmp_path)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server shared by the tests of a module: each uses conversations of its own."""
+    process = ServerProcess(tmp_path_factory.mktemp("running"))
+    try:
+        yield process.start()
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def perdure(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
