@@ -8,24 +8,34 @@ from typing import Any
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 
-KILOBYTE = "The quick brown fox jumps over the lazy dog. " * 23
+KILOBYTE = ("The quick brown fox jumps over the lazy dog. " * 23)[:1024]
+FILL = "/fill "
 _numbers = count(1)
 
 
-def reply(state: MessagesState) -> dict[str, list[AnyMessage]]:
+async def reply(state: MessagesState) -> dict[str, list[AnyMessage]]:
     """One kilobyte back: with the kilobyte that was sent, a turn is 2 KB of text."""
     return {"messages": [AIMessage(f"{next(_numbers)} {KILOBYTE}"[:1024])]}
 
 
-def model(state: MessagesState) -> dict[str, list[AnyMessage]]:
+async def model(state: MessagesState) -> dict[str, list[AnyMessage]]:
+    """A call, then an answer. `/fill N` answers at once, with a history of N messages."""
     last = state["messages"][-1]
-    if isinstance(last, HumanMessage):
-        call = {"name": "look_up", "args": {"what": "weather"}, "id": f"call_{next(_numbers)}", "type": "tool_call"}
-        return {"messages": [AIMessage("", tool_calls=[call])]}
-    return {"messages": [AIMessage("It is sunny, as the tool says.")]}
+    if not isinstance(last, HumanMessage):
+        return {"messages": [AIMessage("It is sunny, as the tool says.")]}
+    if str(last.content).startswith(FILL):
+        return {"messages": history(int(str(last.content).removeprefix(FILL)) - 1)}
+    call = {"name": "look_up", "args": {"what": "weather"}, "id": f"call_{next(_numbers)}", "type": "tool_call"}
+    return {"messages": [AIMessage("", tool_calls=[call])]}
 
 
-def tool(state: MessagesState) -> dict[str, list[AnyMessage]]:
+def history(length: int) -> list[AnyMessage]:
+    """Alternating, ending with the assistant."""
+    text = f"{KILOBYTE}"
+    return [(AIMessage if index % 2 == 0 else HumanMessage)(f"{index} {text}") for index in range(length)]
+
+
+async def tool(state: MessagesState) -> dict[str, list[AnyMessage]]:
     last = state["messages"][-1]
     assert isinstance(last, AIMessage)
     return {"messages": [ToolMessage("sunny", tool_call_id=last.tool_calls[0]["id"], name="look_up")]}

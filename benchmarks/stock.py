@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from langchain_core.messages import AnyMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph.state import StateGraph
 
@@ -21,11 +21,8 @@ class Stock:
         self.path = path
 
     async def turn(self, thread: str, text: str) -> None:
-        await self._graph.ainvoke({"messages": [HumanMessage(text)]}, _config(thread), durability="sync")
-
-    async def fill(self, thread: str, messages: list[AnyMessage]) -> None:
-        """Gives the thread a history in one update."""
-        await self._graph.aupdate_state(_config(thread), {"messages": messages}, as_node=first_node(self._graph))
+        config = {"configurable": {"thread_id": thread}}
+        await self._graph.ainvoke({"messages": [HumanMessage(text)]}, config, durability="sync")
 
     async def settle(self) -> None:
         """Copies the WAL into the file, so that the file's size is the database's size."""
@@ -42,12 +39,3 @@ async def open_stock(path: Path, graph: StateGraph[Any, Any, Any, Any]) -> Async
         await saver.setup()
         await saver.conn.execute("PRAGMA synchronous=FULL")
         yield Stock(graph.compile(checkpointer=saver), saver, path)
-
-
-def first_node(graph: Any) -> str:
-    """The node an update is written as: the first that is not the start."""
-    return next(str(name) for name in graph.nodes if not name.startswith("__"))
-
-
-def _config(thread: str) -> dict[str, Any]:
-    return {"configurable": {"thread_id": thread}}

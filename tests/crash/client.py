@@ -78,7 +78,7 @@ class Api:
     ) -> Reply:
         """One request on a connection of its own. Raises one of `GONE` when no whole answer came."""
         async with asyncio.timeout(timeout_seconds):
-            reader, writer = await self._send(method, path, body, headers or {})
+            reader, writer = await self.open(method, path, body, headers)
             try:
                 status, answer = await _read_head(reader)
                 payload = b"".join([piece async for piece in _body(reader, answer)])
@@ -103,9 +103,14 @@ class Api:
                         return reply
                 await asyncio.sleep(0.02)
 
-    async def _send(
-        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+    async def open(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Sends a request on a connection of its own; the answer is the caller's to read."""
         reader, writer = await asyncio.open_connection(self.host, self.port, limit=2**22)
         content = b"" if body is None else json.dumps(body).encode()
         lines = [
@@ -115,7 +120,7 @@ class Api:
             "Connection: close",
             f"Content-Length: {len(content)}",
             *([] if body is None else ["Content-Type: application/json"]),
-            *(f"{name}: {value}" for name, value in headers.items()),
+            *(f"{name}: {value}" for name, value in (headers or {}).items()),
         ]
         writer.write("\r\n".join([*lines, "", ""]).encode() + content)
         await writer.drain()
@@ -199,7 +204,7 @@ class Watcher:
     async def _open(self, connection: Connection) -> AsyncIterator[SseFrame]:
         headers = {} if connection.cursor is None else {"Last-Event-ID": str(connection.cursor)}
         path = f"/api/chat?conversation={self.seen.conversation}{'&follow=1' if self.follow else ''}"
-        reader, self._writer = await self.api._send("GET", path, None, {"Accept": "text/event-stream", **headers})
+        reader, self._writer = await self.api.open("GET", path, None, {"Accept": "text/event-stream", **headers})
         try:
             status, answer = await _read_head(reader)
             if status >= 500:
