@@ -7,6 +7,7 @@ would. Speaks JSON lines: `{"environment": {…}, "log": path}` in, `{"pid": n}`
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -36,6 +37,8 @@ def main() -> None:
     os.set_blocking(wake_in, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_in)
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page of the parent
     _say({"ready": True})
     _loop(wake_out)
 

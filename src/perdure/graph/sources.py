@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import re
 import sys
 import traceback
@@ -93,7 +94,13 @@ def _taken(name: str) -> bool:
 
 
 def _loaded_from(path: Path) -> ModuleType | None:
-    return next((each for each in list(sys.modules.values()) if _file_of(each) == path), None)
+    return next((each for each in list(sys.modules.values()) if _named(each, path.name) and _file_of(each) == path), None)
+
+
+def _named(module: ModuleType, name: str) -> bool:
+    """A cheap first look: resolving the paths of all loaded modules takes longer than the rest of a start."""
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and os.path.basename(file) == name  # noqa: PTH119
 
 
 def _file_of(module: ModuleType) -> Path | None:
@@ -125,8 +132,11 @@ def _on_path(folder: Path) -> None:
 @contextmanager
 def _own_siblings(root: Path) -> Iterator[None]:
     """While a file is imported, modules of *other* agents' folders do not stand in for files of its own folder."""
+    own = {file.stem for file in root.glob("*.py")} | {file.parent.name for file in root.glob("*/__init__.py")}
     hidden = {
-        name: module for name, module in list(sys.modules.items()) if _hides(root, name.partition(".")[0], module)
+        name: module
+        for name, module in list(sys.modules.items())
+        if name.partition(".")[0] in own and _hides(root, module)
     }
     for name in hidden:
         del sys.modules[name]
@@ -140,12 +150,11 @@ def _own_siblings(root: Path) -> Iterator[None]:
         sys.path[:] = path
 
 
-def _hides(root: Path, top: str, module: ModuleType) -> bool:
+def _hides(root: Path, module: ModuleType) -> bool:
     file = _file_of(module)
     if file is None or file.is_relative_to(root):
         return False
-    from_agent = any(file.is_relative_to(folder) for folder in _folders if folder != root)
-    return from_agent and ((root / f"{top}.py").is_file() or (root / top / "__init__.py").is_file())
+    return any(file.is_relative_to(folder) for folder in _folders if folder != root)
 
 
 @contextmanager
