@@ -109,7 +109,6 @@ ORDER BY accept_number DESC LIMIT 1
 -- A page of the owner's turns, newest accepted first.
 SELECT * FROM turns
 WHERE owner = :owner AND accept_number < :before
-  AND (:conversation IS NULL OR conversation = :conversation)
   AND (:status IS NULL OR status = :status)
   AND (:agent IS NULL OR agent = :agent)
 ORDER BY accept_number DESC LIMIT :limit

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from perdure.store.base import Store
+from perdure.store.sqlite.store import SQLiteStore, open_store
+from perdure.testing import FakeClock
+from perdure.turns import Limits
+from tests.conformance.journal import Heard, Journal
+
+
+def sqlite_journal(folder: Path, limits: Limits) -> Journal:
+    async def open_it(*, clock: FakeClock, limits: Limits, notify: object) -> Store:
+        return await open_store(folder / "perdure.db", clock=clock, limits=limits, notify=cast(Heard, notify))
+
+    async def vanish(store: Store) -> None:
+        assert isinstance(store, SQLiteStore)
+        await store._readers.close()
+        await store._writer.close()
+        store.lock.release()
+
+    return Journal(open_it, vanish, limits)
+
+
+IMPLEMENTATIONS: dict[str, Callable[[Path, Limits], Journal]] = {"sqlite": sqlite_journal}
+"""Every store runs the same suite: add it here."""
+
+
+@pytest.fixture(params=sorted(IMPLEMENTATIONS))
+async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journal]:
+    made = IMPLEMENTATIONS[request.param](tmp_path, Limits())
+    await made.start()
+    yield made
+    await made.store.close()

@@ -1,0 +1,166 @@
+"""A store with its clock and what it told, and the few moves that most tests of the journal begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Annotated, Any, Protocol, TypedDict
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+
+from perdure.events import Event
+from perdure.store.base import LeasedAttempt, Notify, Recovered, Store
+from perdure.testing import FakeClock
+from perdure.turns import Accepted, Failure, FailureCode, Limits, NewTurn, Turn
+
+OWNER = "anna"
+STRANGER = "boris"
+LEASE_SECONDS = 30.0
+BROKEN = Failure(FailureCode.AGENT_FAILURE, "agent_failure", "The agent broke. Look at its log.")
+
+
+class Heard:
+    """A `Notify` that remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.rings: list[str] = []
+
+    def publish(self, event: Event) -> None:
+        self.events.append(event)
+
+    def ring(self, topic: str) -> None:
+        self.rings.append(topic)
+
+    def of(self, turn: str) -> list[Event]:
+        return [event for event in self.events if event.turn == turn]
+
+
+class OpenStore(Protocol):
+    """Opens the same database, again and again."""
+
+    def __call__(self, *, clock: FakeClock, limits: Limits, notify: Notify) -> Awaitable[Store]: ...
+
+
+class Journal:
+    """One database over several starts. `crash` and `restart` open it anew."""
+
+    def __init__(self, open_store: OpenStore, vanish: Callable[[Store], Awaitable[None]], limits: Limits) -> None:
+        self._open = open_store
+        self._vanish = vanish
+        self._limits = limits
+        self._count = 0
+        self.clock = FakeClock()
+        self.heard = Heard()
+        self.store: Store
+
+    async def start(self) -> None:
+        self.store = await self._open(clock=self.clock, limits=self._limits, notify=self.heard)
+
+    async def crash(self) -> None:
+        """The process vanishes, as far as the database can tell, and another one starts."""
+        await self._vanish(self.store)
+        await self.start()
+
+    async def restart(self) -> None:
+        await self.store.close()
+        await self.start()
+
+    def name(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}-{self._count}"
+
+    async def accept(
+        self,
+        message: str = "hello",
+        *,
+        conversation: str | None = None,
+        owner: str = OWNER,
+        agent: str = "agent",
+        when_busy: str = "reject",
+        key: str | None = None,
+        digest: str = "",
+    ) -> Accepted:
+        return await self.store.accept(
+            NewTurn(
+                turn_id=self.name("turn"),
+                owner=owner,
+                agent=agent,
+                input={"message": message},
+                conversation=conversation,
+                new_conversation_id=self.name("conversation"),
+                title=message,
+                when_busy=when_busy,
+                idempotency_key=key,
+                body_digest=digest,
+            )
+        )
+
+    async def claim(
+        self, agents: Mapping[str, int | None] | None = None, *, suspects: bool = False
+    ) -> LeasedAttempt | None:
+        now = self.clock.now()
+        return await self.store.claim(
+            agents=agents or {"agent": None},
+            suspects=suspects,
+            now=now,
+            lease_expires_at=now + timedelta(seconds=LEASE_SECONDS),
+        )
+
+    async def claimed(self) -> LeasedAttempt:
+        attempt = await self.claim()
+        assert attempt is not None, "no turn was due"
+        return attempt
+
+    async def running(self) -> LeasedAttempt:
+        """A new conversation's first turn, claimed."""
+        await self.accept()
+        return await self.claimed()
+
+    async def turn(self, turn: str) -> Turn:
+        return await self.store.turn(OWNER, turn)
+
+    async def recover(self, attempt: LeasedAttempt, *, manual: bool = False) -> Recovered | None:
+        return await self.store.recover(
+            attempt.turn.id, attempt.turn.epoch, now=self.clock.now(), manual=manual
+        )
+
+    async def die(self, attempt: LeasedAttempt) -> Recovered:
+        """The process dies, the next one finds the orphan and moves it on."""
+        await self.crash()
+        recovered = await self.recover(attempt)
+        assert recovered is not None
+        return recovered
+
+
+class State(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+async def work(attempt: LeasedAttempt, *replies: str, question: str | None = "hello") -> None:
+    """Drives a graph of one node per reply with the attempt's checkpointer: real checkpoints, writes and messages."""
+    graph = StateGraph(State)
+    before = START
+    for number, reply in enumerate(replies or ("hi",)):
+        message = AIMessage(reply, id=f"{attempt.turn.id}-reply-{number}")
+        graph.add_node(f"node-{number}", _node(message))
+        graph.add_edge(before, f"node-{number}")
+        before = f"node-{number}"
+    graph.add_edge(before, END)
+    turn = attempt.turn
+    compiled = graph.compile(checkpointer=attempt.checkpointer)
+    start = {"messages": [HumanMessage(question, id=f"{turn.id}-input")]} if question else None
+    await compiled.ainvoke(  # type: ignore[call-overload]
+        start,
+        {"configurable": {"thread_id": turn.conversation}, "metadata": {"run_id": turn.id}},
+        durability="sync",
+    )
+
+
+def _node(message: AIMessage) -> Any:
+    async def node(state: State) -> dict[str, Any]:
+        return {"messages": [message]}
+
+    return node
