@@ -7,12 +7,14 @@ comes back as plain dicts.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 from langgraph._internal._serde import build_serde_allowlist
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
+from langgraph.pregel._loop import AsyncPregelLoop
 
 from perdure.graph.load import HostedGraph
 
@@ -34,13 +36,17 @@ def bind(graph: AnyGraph, saver: BaseCheckpointSaver[str]) -> AnyGraph:
     if bound._serde_allowlist is None and isinstance(bound, CompiledStateGraph):
         schemas = list(bound.builder.schemas)
         bound._serde_allowlist = build_serde_allowlist(schemas=schemas, channels=bound.channels)
-    _lend_to_subgraphs(bound)
     return bound
 
 
-def _lend_to_subgraphs(graph: AnyGraph) -> None:
-    """A subgraph compiled with `checkpointer=False` crashes under `durability="sync"` in LangGraph; with None it saves
-    through its parent."""
-    for _, subgraph in graph.get_subgraphs(recurse=True):
-        if isinstance(subgraph, Pregel) and subgraph.checkpointer is False:
-            subgraph.checkpointer = None
+class _NothingSaved:
+    """Done at once, as often as it is awaited."""
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+# A subgraph compiled with `checkpointer=False` saves nothing, and LangGraph 1.2 awaits its save under `durability="sync"`
+# all the same: an attribute that such a loop never sets.
+if not hasattr(AsyncPregelLoop, "_put_checkpoint_fut"):
+    AsyncPregelLoop._put_checkpoint_fut = _NothingSaved()  # type: ignore[assignment]
