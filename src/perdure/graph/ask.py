@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, message_chunk_to_message
-from langchain_core.messages.ai import add_ai_message_chunks
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from perdure import ledger
@@ -23,7 +22,7 @@ from perdure.failpoints import failpoint
 from perdure.graph.errors import GraphFailure, ModelRefused, ModelStalled, ModelUnavailable
 from perdure.graph.limits import LimitExpired, TimeLimit
 from perdure.graph.models import ModelSource
-from perdure.graph.replies import settled
+from perdure.graph.replies import joined, settled
 from perdure.graph.retry import Transient, UnfinishedReply, classify, next_delay
 from perdure.graph.tools import BoundTool
 
@@ -98,7 +97,7 @@ class ModelCall:
                 f"The model `{self.source.name}` sent nothing for {self.idle_seconds:g} seconds and was given up. "
                 "Resume the turn to ask it again; `model_idle_timeout_seconds` sets the limit."
             ) from error
-        reply = _joined(pieces)
+        reply = _whole(pieces)
         mark = _END_MARKS.get(self.source.provider)
         if mark and not reply.response_metadata.get(mark):
             raise UnfinishedReply("the answer was cut off before the model said that it was done")
@@ -129,19 +128,15 @@ class ModelCall:
         )
 
 
-def _joined(pieces: Sequence[BaseMessage]) -> AIMessage:
-    """The whole message, under the id its text was streamed with, so that it replaces exactly those tokens."""
+def _whole(pieces: Sequence[BaseMessage]) -> AIMessage:
     chunks = [each for each in pieces if isinstance(each, AIMessageChunk)]
-    if not chunks:
-        whole = next((each for each in pieces if isinstance(each, AIMessage)), None)
-        if whole is None:
-            raise UnfinishedReply("the model sent nothing")
-        return whole
-    joined = message_chunk_to_message(add_ai_message_chunks(chunks[0], *chunks[1:]))
-    if not isinstance(joined, AIMessage):
-        raise TypeError(f"a model answered with a {type(joined).__name__}")
-    streamed = next((each.id for each in chunks if each.content and each.id), None)
-    return joined.model_copy(update={"id": streamed}) if streamed else joined
+    if chunks:
+        return joined(chunks)
+    # A model that does not stream gives its message in one piece.
+    whole = next((each for each in pieces if isinstance(each, AIMessage)), None)
+    if whole is None:
+        raise UnfinishedReply("the model sent nothing")
+    return whole
 
 
 def _provider_text(error: Exception) -> str:

@@ -83,9 +83,7 @@ class McpServer:
             return {}
         started = self._clock.monotonic()
         try:
-            connection = await self._connected()
-            if connection.stale:
-                await connection.refresh()
+            connection = await self._listed()
         except (ServerLost, McpError) as error:
             slow = self._clock.monotonic() - started > _SLOW_SECONDS
             self._slow_failure_of = turn if slow else None
@@ -96,8 +94,8 @@ class McpServer:
     async def find(self, name: str) -> McpTool | str | None:
         """The tool, None when the server has none of that name, or why the server cannot be asked."""
         try:
-            connection = await self._connected()
-        except ServerLost as error:
+            connection = await self._listed()
+        except (ServerLost, McpError) as error:
             return self._unavailable(error)
         return self._named(connection).get(name)
 
@@ -144,6 +142,13 @@ class McpServer:
     @property
     def _alive(self) -> bool:
         return self._connection is not None and not self._connection.lost
+
+    async def _listed(self) -> Connection:
+        """The live session with its list of tools up to date."""
+        connection = await self._connected()
+        if connection.stale:
+            await connection.refresh()
+        return connection
 
     async def _connected(self) -> Connection:
         """The live session; one attempt to open it is shared by all who wait. Raises ServerLost."""

@@ -11,7 +11,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from perdure.clock import Clock
 from perdure.graph.limits import LimitExpired, TimeLimit
@@ -36,6 +37,9 @@ T = TypeVar("T")
 _CHILD = Path(__file__).with_name("stdio_child.py")
 _STDERR_BYTES = 2000
 _HTTP_SECONDS = 10.0
+_CLOSE_SECONDS = 10.0
+"""A local server gets two seconds after its input closed, two more after SIGTERM, then it is killed."""
+
 _SESSION_TERMINATED = "Session terminated"
 _CLIENT = types.Implementation(name="perdure", version="0")
 
@@ -99,13 +103,14 @@ class Connection:
         await self._end()
 
     async def _end(self) -> None:
-        """Asks the owner to leave; a transport that does not leave in time is cancelled (its child is killed)."""
+        """Asks the owner to leave. One that never got ready, or does not leave in time, is cancelled (its child ends)."""
         self._ending.set()
-        if self._owner is not None:
-            _, pending = await asyncio.wait({self._owner}, timeout=_HTTP_SECONDS)
-            for task in pending:
-                task.cancel()
-                await asyncio.wait({task})
+        if self._owner is None:
+            return
+        if self._ready.done():
+            await asyncio.wait({self._owner}, timeout=_CLOSE_SECONDS)
+        self._owner.cancel()
+        await asyncio.wait({self._owner})
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
         """Raises ServerLost (NeverSent when it is sure), or McpError with the server's own refusal."""
@@ -154,9 +159,13 @@ class Connection:
     async def _live(self) -> None:
         """The owner: everything is entered and left here."""
         reason = "the connection was closed"
+        outlet, inlet = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        streams = ExitStack()
+        streams.callback(outlet.close)
+        streams.callback(inlet.close)
         try:
             async with self._transport() as (read, write), anyio.create_task_group() as group:
-                outlet, inlet = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+                streams.callback(read.close)
                 async with ClientSession(inlet, write, client_info=_CLIENT, message_handler=self._hear) as session:
                     group.start_soon(self._relay, read, outlet)
                     await session.initialize()
@@ -170,6 +179,7 @@ class Connection:
             self._unreachable = isinstance(first, httpx.ConnectError | httpx.ConnectTimeout)
             reason = str(first) or type(first).__name__
         finally:
+            streams.close()
             self._lose(reason)
 
     async def _relay(self, read: _Reader, outlet: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
@@ -181,7 +191,10 @@ class Connection:
             self._lose("the connection was closed")
 
     async def _hear(self, message: Any) -> None:
-        if isinstance(message, types.ServerNotification) and isinstance(
+        if isinstance(message, ValidationError) and str(message.errors()[0]["input"]).lstrip().startswith("{"):
+            # Whose answer it was cannot be told, and its call would wait for ever. Other lines are a server's chatter.
+            self._lose("it sent a message that cannot be read")
+        elif isinstance(message, types.ServerNotification) and isinstance(
             message.root, types.ToolListChangedNotification
         ):
             self.stale = True

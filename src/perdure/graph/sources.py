@@ -94,7 +94,9 @@ def _taken(name: str) -> bool:
 
 
 def _loaded_from(path: Path) -> ModuleType | None:
-    return next((each for each in list(sys.modules.values()) if _named(each, path.name) and _file_of(each) == path), None)
+    return next(
+        (each for each in list(sys.modules.values()) if _named(each, path.name) and _file_of(each) == path), None
+    )
 
 
 def _named(module: ModuleType, name: str) -> bool:

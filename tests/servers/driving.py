@@ -1,0 +1,65 @@
+"""Drives a hosted graph in a test, as the engine does in essence: a checkpointer, a ledger, streamed messages."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from langchain_core.messages import AIMessageChunk, BaseMessage, HumanMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+
+from perdure import ledger
+from perdure.graph.load import HostedGraph
+from perdure.ledger import ToolCall
+
+
+@dataclass
+class RecordingLedger:
+    turn: str = "turn-1"
+    attempt: int = 1
+    calls: list[ToolCall] = field(default_factory=list)
+    notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+
+    async def intend(self, call: ToolCall) -> None:
+        self.calls.append(call)
+
+    def note(self, node: str, name: str, phase: str, data: Mapping[str, Any]) -> None:
+        self.notes.append((phase, data))
+
+
+@dataclass
+class Conversation:
+    """One thread of one agent. `tokens` holds the streamed text by message id, over all turns."""
+
+    hosted: HostedGraph
+    saver: BaseCheckpointSaver[str] = field(default_factory=InMemorySaver)
+    record: RecordingLedger = field(default_factory=RecordingLedger)
+    tokens: dict[str, str] = field(default_factory=dict)
+    turns: int = 0
+
+    async def say(self, text: str) -> list[BaseMessage]:
+        """One turn; the thread's messages after it."""
+        self.turns += 1
+        self.record.turn = f"turn-{self.turns}"
+        return await self.drive({"messages": [HumanMessage(text, id=f"human-{self.turns}")]})
+
+    async def drive(self, input: Any) -> list[BaseMessage]:
+        graph = copy.copy(self.hosted.graph)
+        graph.checkpointer = self.saver
+        config: Any = {"configurable": {"thread_id": "thread"}, "recursion_limit": 25}
+        token = ledger.current.set(self.record)
+        try:
+            async for part in graph.astream(input, config, stream_mode=["messages"], version="v2", durability="sync"):
+                if part["type"] == "messages" and isinstance(part["data"][0], AIMessageChunk):
+                    self.stream(part["data"][0])
+        finally:
+            ledger.current.reset(token)
+        messages: list[BaseMessage] = (await graph.aget_state(config)).values["messages"]
+        return messages
+
+    def stream(self, chunk: AIMessageChunk) -> None:
+        if chunk.content:
+            self.tokens[chunk.id or ""] = self.tokens.get(chunk.id or "", "") + str(chunk.content)

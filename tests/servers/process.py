@@ -1,0 +1,96 @@
+"""Server processes of tests: started, waited for, killed by their own id."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def until(condition: Callable[[], bool], what: str, limit_seconds: float = 30.0) -> None:
+    """Waits for a condition of another process, which cannot signal us."""
+    deadline = asyncio.get_running_loop().time() + limit_seconds
+    while not condition():
+        if asyncio.get_running_loop().time() > deadline:
+            raise AssertionError(f"waited {limit_seconds:g} s in vain: {what}")
+        await asyncio.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs (a zombie does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class ServerProcess:
+    """`python -m MODULE ARGUMENTS…` from the repository's root."""
+
+    def __init__(self, module: str, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def line(self) -> str:
+        """The next line of its output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.close()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+class OpenAiServer(ServerProcess):
+    """The scripted server of `tests.servers.openai_server`."""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__("tests.servers.openai_server", str(port))
+        self.port = int(self.line().rsplit(" ", 1)[1])
+        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+
+    def script(self, *steps: dict[str, Any]) -> None:
+        self._ask("PUT", "/script", list(steps))
+
+    def requests(self) -> list[dict[str, Any]]:
+        received: list[dict[str, Any]] = self._ask("GET", "/requests")
+        return received
+
+    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=data, method=method)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
