@@ -123,9 +123,7 @@ class Journal:
         return await self.store.turn(OWNER, turn)
 
     async def recover(self, attempt: LeasedAttempt, *, manual: bool = False) -> Recovered | None:
-        return await self.store.recover(
-            attempt.turn.id, attempt.turn.epoch, now=self.clock.now(), manual=manual
-        )
+        return await self.store.recover(attempt.turn.id, attempt.turn.epoch, now=self.clock.now(), manual=manual)
 
     async def die(self, attempt: LeasedAttempt) -> Recovered:
         """The process dies, the next one finds the orphan and moves it on."""
@@ -157,6 +155,23 @@ async def work(attempt: LeasedAttempt, *replies: str, question: str | None = "he
         {"configurable": {"thread_id": turn.conversation}, "metadata": {"run_id": turn.id}},
         durability="sync",
     )
+
+
+async def step(attempt: LeasedAttempt) -> None:
+    """One more superstep of a graph that never ends: progress, again and again, by the same turn."""
+
+    async def again(state: State) -> dict[str, Any]:
+        return {"messages": [AIMessage("again", id=f"{attempt.turn.id}-{len(state['messages'])}")]}
+
+    graph = StateGraph(State)
+    graph.add_node("again", again)
+    graph.add_edge(START, "again")
+    graph.add_edge("again", "again")
+    turn = attempt.turn
+    compiled = graph.compile(checkpointer=attempt.checkpointer, interrupt_before=["again"])
+    config = {"configurable": {"thread_id": turn.conversation}, "metadata": {"run_id": turn.id}}
+    start = {"messages": [HumanMessage("hello", id=f"{turn.id}-input")]} if turn.input else None
+    await compiled.ainvoke(start, config, durability="sync")  # type: ignore[call-overload]
 
 
 def _node(message: AIMessage) -> Any:
