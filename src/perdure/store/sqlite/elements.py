@@ -4,9 +4,9 @@ Every message inside a list, a dict or alone is lifted out of its value and stor
 hole and a reference `(path, item)`. So the same message in an input, in a task's writes, in the state of the graph and in
 the state of a subgraph is stored once.
 
-A message is compared by its *form*: its attributes packed in C. Equal forms have equal bytes, and a form is ten times as
-cheap as the bytes. A reader never gets an object that anybody else holds: each read rebuilds messages from their forms, so
-a node may edit what it was given.
+A message is known again by a *snapshot* of its attributes, which nobody else holds: comparing with it costs a hundredth of
+encoding the message, and it sees every edit, also one in place. A reader never gets an object that anybody else holds: each
+read makes new messages from the snapshots, so a node may edit what it was given.
 """
 
 from __future__ import annotations
@@ -31,15 +31,94 @@ LIFT_DEPTH = 3
 LIFT_BYTES = 128
 """A list element of this size or more is lifted out of a value, message or not."""
 
-_FORM = (
-    ormsgpack.OPT_NON_STR_KEYS
-    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
-    | ormsgpack.OPT_PASSTHROUGH_DATETIME
-    | ormsgpack.OPT_PASSTHROUGH_ENUM
-    | ormsgpack.OPT_PASSTHROUGH_UUID
-)
 _SCALARS = (str, int, float, bool, bytes, type(None))
 _set = object.__setattr__
+
+
+class Snapshot:
+    """The attributes of a message that consists of plain data, frozen."""
+
+    __slots__ = ("_attributes", "_cls", "_dicts", "_extra", "_fields_set", "_filled", "_lists", "_packed")
+
+    def __init__(
+        self, message: BaseMessage, attributes: dict[str, Any], extra: dict[str, Any] | None, numbers: bool
+    ) -> None:
+        self._cls = type(message)
+        self._attributes = attributes
+        self._extra = extra
+        self._fields_set = frozenset(message.__pydantic_fields_set__)
+        self._dicts = tuple(name for name, value in attributes.items() if value == {})
+        self._lists = tuple(name for name, value in attributes.items() if value == [])
+        self._filled = tuple(name for name, value in attributes.items() if type(value) in (dict, list) and value)
+        # Python holds 1, 1.0 and True for equal, their bytes differ: where there are numbers the bytes are compared too.
+        self._packed = _pack(message) if numbers else None
+
+    def same(self, message: BaseMessage) -> bool:
+        """Whether the message has the stored bytes."""
+        return (
+            message.__dict__ == self._attributes
+            and type(message) is self._cls
+            and message.__pydantic_extra__ == self._extra
+            and not message.__pydantic_private__
+            and (self._packed is None or _pack(message) == self._packed)
+        )
+
+    def copy(self) -> BaseMessage:
+        attributes = self._attributes.copy()
+        for name in self._dicts:
+            attributes[name] = {}
+        for name in self._lists:
+            attributes[name] = []
+        for name in self._filled:
+            attributes[name] = _copied(attributes[name])
+        message = self._cls.__new__(self._cls)
+        _set(message, "__dict__", attributes)
+        _set(message, "__pydantic_extra__", _copied(self._extra) if self._extra is not None else None)
+        _set(message, "__pydantic_fields_set__", set(self._fields_set))
+        _set(message, "__pydantic_private__", None)
+        return message
+
+
+def snapshot_of(message: BaseMessage) -> Snapshot | None:
+    """None for a class of somebody else's, or when it holds more than plain data: such a message is known by its bytes."""
+    cls = type(message)
+    if (cls.__module__, cls.__name__) not in SAFE_MSGPACK_TYPES or message.__pydantic_private__:
+        return None
+    numbers: list[Any] = []
+    try:
+        attributes, extra = _frozen(message.__dict__, numbers), _frozen(message.__pydantic_extra__, numbers)
+        return Snapshot(message, attributes, extra, bool(numbers))
+    except TypeError:
+        return None
+
+
+def _frozen(value: Any, numbers: list[Any]) -> Any:
+    kind = type(value)
+    if kind is str or value is None:
+        return value
+    if kind is dict:
+        if not all(type(key) is str for key in value):
+            raise TypeError
+        return {key: _frozen(part, numbers) for key, part in value.items()}
+    if kind is list:
+        return [_frozen(part, numbers) for part in value]
+    if kind in (bool, int, float):
+        numbers.append(value)
+        return value
+    raise TypeError
+
+
+def _copied(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return {key: _copied(part) for key, part in value.items()} if value else {}
+    if kind is list:
+        return [_copied(part) for part in value] if value else []
+    return value
+
+
+def _pack(message: BaseMessage) -> bytes:
+    return ormsgpack.packb((message.__dict__, message.__pydantic_extra__))
 
 
 @dataclass(slots=True, eq=False)
@@ -88,33 +167,30 @@ class Element:
     item_id: int
     digest: bytes
     encoded: Encoded | None
-    """The stored bytes; dropped once `form` is known."""
+    """The stored bytes; dropped once `read` is known."""
 
     message_id: str | None = None
-    written: bytes | None = None
-    """Form of the object that was written."""
+    written: Snapshot | None = None
+    """Of the object that was written."""
 
-    form: bytes | None = None
-    """Form of the object that reading the bytes gives; a reader's copy is made from it."""
+    read: Snapshot | None = None
+    """Of the object that reading the bytes gives; a reader's copy is made from it."""
 
-    cls: type[BaseMessage] | None = None
-    fields_set: frozenset[str] = frozenset()
+    cost: int = 0
 
-    @property
-    def cost(self) -> int:
-        size = 200 + (len(self.encoded.data) if self.encoded else 0)
-        size += len(self.written) if self.written and self.written is not self.form else 0
-        return size + (len(self.form) if self.form else 0)
-
-    def is_form(self, form: bytes) -> bool:
-        return form in (self.written, self.form)
+    def is_same(self, message: BaseMessage) -> bool:
+        """Whether the message has the bytes of this element, as far as the snapshots tell."""
+        read, written = self.read, self.written
+        return (read is not None and read.same(message)) or (
+            written is not None and written is not read and written.same(message)
+        )
 
     def value(self, serializer: StrictSerializer) -> Any:
         """A fresh copy."""
-        if self.form is not None and self.cls is not None:
-            return _from_form(self.cls, self.form, self.fields_set)
+        if self.read is not None:
+            return self.read.copy()
         encoded = self.encoded
-        if encoded is None:  # another thread has just learned the form
+        if encoded is None:  # another thread has just made the snapshot
             return self.value(serializer)
         value = encoded.value(serializer)
         if isinstance(value, BaseMessage):
@@ -123,36 +199,10 @@ class Element:
         return value
 
     def _learn(self, message: BaseMessage) -> None:
-        form = form_of(message)
-        if form is None:
-            return
-        fields_set = frozenset(message.__pydantic_fields_set__)
-        copy = _from_form(type(message), form, fields_set)
-        if copy.__dict__ == message.__dict__ and copy == message:
-            self.cls, self.fields_set = type(message), fields_set
-            self.form = self.written if self.written == form else form
+        snapshot = self.written if self.written is not None and self.written.same(message) else snapshot_of(message)
+        if snapshot is not None and snapshot.copy() == message:
+            self.read = snapshot
             self.encoded = None
-
-
-def form_of(message: BaseMessage) -> bytes | None:
-    """The attributes, packed; None when they hold more than plain data (such a message is compared by its bytes)."""
-    cls = type(message)
-    if (cls.__module__, cls.__name__) not in SAFE_MSGPACK_TYPES or message.__pydantic_private__:
-        return None
-    try:
-        return ormsgpack.packb((cls.__name__, message.__dict__, message.__pydantic_extra__), option=_FORM)
-    except (TypeError, ValueError):
-        return None
-
-
-def _from_form(cls: type[BaseMessage], form: bytes, fields_set: frozenset[str]) -> BaseMessage:
-    _, attributes, extra = ormsgpack.unpackb(form, option=ormsgpack.OPT_NON_STR_KEYS)
-    message = cls.__new__(cls)
-    _set(message, "__dict__", attributes)
-    _set(message, "__pydantic_extra__", extra)
-    _set(message, "__pydantic_fields_set__", set(fields_set))
-    _set(message, "__pydantic_private__", None)
-    return message
 
 
 def is_plain_numbers(values: Sequence[Any]) -> bool:

@@ -34,8 +34,11 @@ class ListChange:
 
     value: ListValue
     new: bool
-    start: int
-    tail: Sequence[Element]
+    same: int
+    """How many elements at the beginning are those of the channel's list at the parent checkpoint."""
+
+    tail: Sequence[Element] = ()
+    """What is stored, as the last elements of the list."""
 
     def apply(self) -> None:
         """The remembered list follows; called once the rows are on their way to the writer."""
@@ -48,7 +51,8 @@ class ListChange:
             row = (stored.id, stored.parent_id, stored.parent_length, stored.depth)
             connection.execute(QUERIES["list_put"], row)
         if self.tail:
-            rows = ((stored.id, self.start + place, element.item_id) for place, element in enumerate(self.tail))
+            start = self.value.length - len(self.tail)
+            rows = ((stored.id, start + place, element.item_id) for place, element in enumerate(self.tail))
             connection.executemany(QUERIES["element_put"], rows)
 
 
@@ -65,7 +69,7 @@ def plan_list(
         return _new_list(None, 0, elements, numbers, delta)
     same = _common(base, elements)
     if same == len(elements):
-        return ListChange(ListValue(base.stored, same, delta), False, same, ())
+        return ListChange(ListValue(base.stored, same, delta), False, same)
     if same == base.length == len(base.stored.elements):
         value = ListValue(base.stored, len(elements), delta)
         return ListChange(value, False, same, elements[same:])
@@ -89,6 +93,6 @@ def _new_list(
 ) -> ListChange:
     if parent is None or shared == 0 or parent.depth >= MAX_DEPTH:
         stored = StoredList(next(numbers), list(elements), None, 0, 0)
-        return ListChange(ListValue(stored, len(elements), delta), True, 0, elements)
+        return ListChange(ListValue(stored, len(elements), delta), True, shared, elements)
     stored = StoredList(next(numbers), list(elements), parent.id, shared, parent.depth + 1)
     return ListChange(ListValue(stored, len(elements), delta), True, shared, elements[shared:])

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import apsw
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, PendingWrite
+from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple, PendingWrite
 from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 
 from perdure.errors import StorageError
 from perdure.store.sqlite.elements import Element, Encoded, Path
 from perdure.store.sqlite.encoding import StrictSerializer, unpack_header
 from perdure.store.sqlite.lists import QUERIES, rows_of
-from perdure.store.sqlite.memory import ListValue, StoredList, ThreadMemory, View
+from perdure.store.sqlite.memory import ELEMENT_BYTES, ListValue, StoredList, ThreadMemory, View
 
 
 @dataclass(slots=True)
@@ -91,9 +93,10 @@ class Loader:
 
     def _values(self, view: View) -> dict[str, Any]:
         values = {channel: value.value(self.serializer) for channel, value in view.values.items()}
-        for channel, listed in view.lists.items():
-            elements = [element.value(self.serializer) for element in listed.elements]
-            values[channel] = _DeltaSnapshot(elements) if listed.delta else elements
+        with _collection_paused():
+            for channel, listed in view.lists.items():
+                elements = [element.value(self.serializer) for element in listed.elements]
+                values[channel] = _DeltaSnapshot(elements) if listed.delta else elements
         return values
 
     def _writes(self, space: int, checkpoint_id: str) -> list[PendingWrite]:
@@ -150,13 +153,27 @@ class Loader:
         if known is not None:
             return known
         encoded = Encoded(kind, data, self._refs(paths))
-        element = self.elements[item_id] = Element(item_id, encoded.digest, encoded)
+        element = Element(item_id, encoded.digest, encoded, cost=len(data) + ELEMENT_BYTES)
+        self.elements[item_id] = element
         return element
 
     def _refs(self, paths: str | None) -> tuple[tuple[Path, Element], ...]:
         if not paths:
             return ()
         return tuple((tuple(path), self._element(item)) for path, item in json.loads(paths))
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Thousands of new objects, all of them alive: looking for garbage among them costs more than making them."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def message_of(element: Element, serializer: StrictSerializer) -> BaseMessage | None:
@@ -166,6 +183,3 @@ def message_of(element: Element, serializer: StrictSerializer) -> BaseMessage | 
 
 def _config(thread_id: str, ns: str, checkpoint_id: str) -> RunnableConfig:
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}}
-
-
-__all__ = ["Checkpoint", "Loaded", "Loader", "message_of"]

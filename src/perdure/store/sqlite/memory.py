@@ -20,13 +20,16 @@ from perdure.store.sqlite.elements import (
     Element,
     Encoded,
     Path,
-    form_of,
     is_scalar,
+    snapshot_of,
 )
 from perdure.store.sqlite.encoding import StrictSerializer
 
 VIEWS = 32
 """Checkpoints of a thread whose channels are remembered."""
+
+ELEMENT_BYTES = 1_500
+"""What an element costs beside its data: a guess, for the budget."""
 
 DEFAULT_BYTES = 96 * 1024 * 1024
 
@@ -66,6 +69,9 @@ class View:
     run_id: str | None
     lists: dict[str, ListValue] = field(default_factory=dict)
     values: dict[str, Encoded | Element] = field(default_factory=dict)
+    message_count: int | None = None
+    """Messages of the `messages` channel; None when nobody counted."""
+
     sends: tuple[str, ...] = ()
     """Names of the nodes of its pending `Send`s, in order."""
 
@@ -73,7 +79,9 @@ class View:
 @dataclass(slots=True, eq=False)
 class ThreadMemory:
     thread_id: str
-    by_form: dict[bytes, Element] = field(default_factory=dict)
+    by_message: dict[str, Element] = field(default_factory=dict)
+    """The latest element of each message id."""
+
     by_digest: dict[bytes, Element] = field(default_factory=dict)
     by_id: dict[int, Element] = field(default_factory=dict)
     lists: dict[int, StoredList] = field(default_factory=dict)
@@ -104,9 +112,8 @@ class ThreadMemory:
                 continue
             self.by_id[element.item_id] = element
             self.by_digest[element.digest] = element
-            for form in (element.written, element.form):
-                if form is not None:
-                    self.by_form[form] = element
+            if element.message_id is not None:
+                self.by_message[element.message_id] = element
             self.cost += element.cost
         self._forget_unused()
 
@@ -118,7 +125,7 @@ class ThreadMemory:
         self.lists = {number: stored for number, stored in self.lists.items() if number in used}
         kept = {e.item_id: e for stored in self.lists.values() for e in stored.elements}
         kept |= dict(itertools.islice(reversed(self.by_id.items()), 512))
-        self.by_form, self.by_digest, self.by_id, self.cost = {}, {}, {}, 0
+        self.by_message, self.by_digest, self.by_id, self.cost = {}, {}, {}, 0
         self.sized_at = len(kept)
         self.adopt(kept.values())
 
@@ -167,7 +174,7 @@ class Draft:
         self.serializer = self._serializer = serializer
         self._verify = verify
         self._numbers = numbers
-        self._forms: dict[bytes, Element] = {}
+        self._messages: dict[str, Element] = {}
         self._digests: dict[bytes, Element] = {}
         self.fresh: list[Element] = []
         self.rows: list[tuple[int, int, bytes, str | None]] = []
@@ -176,21 +183,30 @@ class Draft:
     def keep(self) -> None:
         self._memory.adopt(self.fresh)
 
-    def element(self, value: Any, expected: Element | None = None) -> Element:
-        """The element with this value: the expected one, one known from elsewhere in the thread, or a new one."""
-        form = form_of(value) if isinstance(value, BaseMessage) else None
-        if form is not None and not self._verify:
-            if expected is not None and expected.is_form(form):
-                return expected
-            known = self._forms.get(form) or self._memory.by_form.get(form)
-            if known is not None:
+    def elements(self, values: list[Any], expected: list[Element]) -> list[Element]:
+        """The element of each value; the one expected at its place, for most of them."""
+        found: list[Element] = []
+        for value, element in zip(values, expected, strict=False):
+            if isinstance(value, BaseMessage) and element.is_same(value) and not self._verify:
+                found.append(element)
+            else:
+                found.append(self.element(value))
+        found.extend(map(self.element, values[len(found) :]))
+        return found
+
+    def element(self, value: Any) -> Element:
+        """The element with this value: one known from elsewhere in the thread, or a new one."""
+        if not isinstance(value, BaseMessage):
+            return self._stored(Encoded(*self._serializer.dumps(value)), None)
+        if value.id is not None and not self._verify:
+            known = self._messages.get(value.id) or self._memory.by_message.get(value.id)
+            if known is not None and known.is_same(value):
                 return known
-        encoded = Encoded(*self._serializer.dumps(value))
-        return self._stored(encoded, form, value.id if isinstance(value, BaseMessage) else None)
+        return self._stored(Encoded(*self._serializer.dumps(value)), value)
 
     def item(self, encoded: Encoded) -> Element:
         """The element that holds these bytes."""
-        return self._stored(encoded, None, None)
+        return self._stored(encoded, None)
 
     def encode(self, value: Any) -> Encoded:
         """A value with its messages, and the larger elements of a list, lifted out."""
@@ -198,15 +214,17 @@ class Draft:
         skeleton = self._lift(value, (), refs)
         return Encoded(*self._serializer.dumps(skeleton), tuple(refs))
 
-    def _stored(self, encoded: Encoded, form: bytes | None, message_id: str | None) -> Element:
+    def _stored(self, encoded: Encoded, message: BaseMessage | None) -> Element:
         digest = encoded.digest
         known = self._digests.get(digest) or self._memory.by_digest.get(digest)
         if known is not None:
             return known
-        element = Element(next(self._numbers), digest, encoded, message_id, written=form)
+        element = Element(next(self._numbers), digest, encoded, cost=len(encoded.data) + ELEMENT_BYTES)
+        if message is not None:
+            element.message_id, element.written = message.id, snapshot_of(message)
+            if message.id is not None:
+                self._messages[message.id] = element
         self._digests[digest] = element
-        if form is not None:
-            self._forms[form] = element
         self.fresh.append(element)
         self.rows.append((element.item_id, *encoded.row))
         return element
@@ -231,5 +249,5 @@ class Draft:
         encoded = Encoded(*self._serializer.dumps(value))
         if len(encoded.data) < LIFT_BYTES:
             return self._lift(value, path, refs)
-        refs.append((path, self._stored(encoded, None, None)))
+        refs.append((path, self._stored(encoded, None)))
         return None

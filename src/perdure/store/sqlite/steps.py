@@ -39,29 +39,41 @@ class MessageChanges:
     count: int | None = None
 
 
-def message_changes(base: ListValue | None, elements: Sequence[Element], values: Sequence[Any]) -> MessageChanges:
-    """From the channel's list at the parent checkpoint to its list now."""
-    old = base.elements if base is not None else []
-    if len(old) == len(elements) and all(a is b for a, b in zip(old, elements, strict=True)):
+def message_changes(
+    base: ListValue | None, elements: Sequence[Element], values: Sequence[Any], same: int, counted: int | None
+) -> MessageChanges:
+    """From the channel's list at the parent checkpoint to its list now. The first `same` elements are the same; there were
+    `counted` messages, if anybody knows. The work is in proportion to what changed when the list only grew."""
+    length = base.length if base is not None else 0
+    if same == length == len(elements):
         return MessageChanges()
+    old = base.stored.elements[same:length] if base is not None else []
     known, old_ids = set(map(id, old)), {element.message_id for element in old}
-    wires: list[Mapping[str, Any]] = []
-    holders: list[Element | None] = []
+    changed = [pair for pair in zip(elements[same:], values[same:], strict=True) if isinstance(pair[1], BaseMessage)]
+    fresh = [(element, message) for element, message in changed if id(element) not in known]
+    ids = {message.id for _, message in changed}
+    removed = [name for name in (element.message_id for element in old) if name is not None and name not in ids]
+    return MessageChanges(
+        wires=[
+            *(wire_message(message) for _, message in fresh),
+            *({"id": name, "status": "removed"} for name in removed),
+        ],
+        elements=[*(element for element, _ in fresh), *(None for _ in removed)],
+        usage=_usage(message for _, message in fresh if message.id not in old_ids),
+        count=counted + len(changed) if counted is not None and not old else _count(values),
+    )
+
+
+def _usage(messages: Iterable[BaseMessage]) -> dict[str, int]:
     usage: dict[str, int] = {}
-    for element, value in zip(elements, values, strict=True):
-        if id(element) in known or not isinstance(value, BaseMessage):
-            continue
-        wires.append(wire_message(value))
-        holders.append(element)
-        if isinstance(value, AIMessage) and value.id not in old_ids:
-            for name, tokens in usage_of(value).items():
-                usage[name] = usage.get(name, 0) + tokens
-    ids = {value.id for value in values if isinstance(value, BaseMessage)}
-    for element in old:
-        if element.message_id is not None and element.message_id not in ids:
-            wires.append({"id": element.message_id, "status": "removed"})
-            holders.append(None)
-    return MessageChanges(wires, holders, usage, sum(isinstance(value, BaseMessage) for value in values))
+    for message in messages:
+        for name, tokens in usage_of(message).items() if isinstance(message, AIMessage) else ():
+            usage[name] = usage.get(name, 0) + tokens
+    return usage
+
+
+def _count(values: Iterable[Any]) -> int:
+    return sum(isinstance(value, BaseMessage) for value in values)
 
 
 def checkpoint_plan(ns: str, metadata: Mapping[str, Any], parent: View | None, changes: MessageChanges) -> StepPlan:

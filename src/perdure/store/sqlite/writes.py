@@ -121,6 +121,8 @@ class CheckpointWrite:
             return False
         if channel in parent.lists:
             self._view.lists[channel] = parent.lists[channel]
+            if channel == MESSAGES:
+                self._view.message_count = parent.message_count
             return True
         if channel in parent.values:
             self._view.values[channel] = parent.values[channel]
@@ -138,15 +140,14 @@ class CheckpointWrite:
 
     def _encode_list(self, channel: str, values: list[Any], delta: bool) -> None:
         base = self._parent.lists.get(channel) if self._parent is not None else None
-        old = base.elements if base is not None else []
-        known = len(old)
-        element = self._draft.element
-        elements = [element(value, old[place] if place < known else None) for place, value in enumerate(values)]
+        elements = self._draft.elements(values, base.elements if base is not None else [])
         change = plan_list(base, elements, self._memory.lists, self._numbers, delta=delta)
         self._lists.append(change)
         self._view.lists[channel] = change.value
         if channel == MESSAGES and not self._view.ns:
-            self._changes = message_changes(base, elements, values)
+            counted = self._parent.message_count if self._parent is not None else None
+            self._changes = message_changes(base, elements, values, change.same, 0 if base is None else counted)
+            self._view.message_count = self._changes.count if self._changes.count is not None else counted
 
     def _refs_json(self) -> str:
         view = self._view
