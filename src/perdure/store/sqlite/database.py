@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 
 from perdure.errors import DatabaseUnusable, StorageError
+from perdure.store.sqlite.faults import is_full
 from perdure.store.sqlite.file_systems import refuse_unsafe
 
 MINIMUM_SQLITE = (3, 51, 3)
@@ -96,7 +97,8 @@ def refusals(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
-        reason = next((text for kind, text in _REASONS.items() if isinstance(error, kind)), "could not be opened")
+        kind = apsw.FullError if is_full(error) else type(error)
+        reason = _REASONS.get(kind, "could not be opened")
         raise DatabaseUnusable(f"{path} {reason} (SQLite: {error})") from error
 
 

@@ -19,10 +19,15 @@ def storage_fault(error: BaseException) -> BaseException:
 
 
 def _fault(error: apsw.Error) -> PerdureError | None:
-    if isinstance(error, apsw.FullError):
+    if is_full(error):
         return StorageFull()
     advice = _ADVICE.get(type(error))
     return StorageError(f"{advice} (SQLite: {error})") if advice else None
+
+
+def is_full(error: apsw.Error) -> bool:
+    """Whether the disk has no space left; SQLite calls it an I/O error when its shared memory file could not grow."""
+    return isinstance(error, apsw.FullError) or getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
 
 
 _ADVICE: dict[type[apsw.Error], str] = {

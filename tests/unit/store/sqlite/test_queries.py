@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from perdure.store.sqlite.journal import QUERIES
+from perdure.store.sqlite.migrations import known
+from perdure.store.sqlite.queries import Queries
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("-- one --\nSELECT 1", "description"),
+        ("-- one --\n-- What it does.\n", "statement"),
+        ("-- one --\n-- A.\nSELECT 1\n-- one --\n-- B.\nSELECT 2", "twice"),
+    ],
+)
+def test_a_query_without_a_name_of_its_own_a_description_or_a_statement_is_refused(
+    tmp_path: Path, text: str, fault: str
+) -> None:
+    path = tmp_path / "queries.sql"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=fault):
+        Queries(path)
+
+
+def test_rows_come_as_column_name_and_value(tmp_path: Path) -> None:
+    path = tmp_path / "queries.sql"
+    path.write_text("-- one --\n-- Two columns.\nSELECT :a AS a, 2 AS b\n\n-- none --\n-- No row.\nSELECT 1 WHERE 0\n")
+    queries = Queries(path)
+    connection = apsw.Connection(":memory:")
+    assert queries.all(connection, "one", a=1) == [{"a": 1, "b": 2}]
+    assert queries.one(connection, "none") is None
+
+
+def test_every_query_of_the_journal_is_understood_by_sqlite() -> None:
+    connection = apsw.Connection(":memory:")
+    for migration in known():
+        connection.execute(migration.path.read_text())
+    for name in QUERIES:
+        connection.execute(f"EXPLAIN {QUERIES[name]}", _Anything())
+
+
+class _Anything(dict[str, None]):
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+def test_the_lists_are_served_by_their_indexes() -> None:
+    """No page of conversations or turns may sort or scan all of them."""
+    connection = apsw.Connection(":memory:")
+    for migration in known():
+        connection.execute(migration.path.read_text())
+    for name in ("conversations_page", "turns_page", "turns_page_of_conversation", "changes_after", "events_after"):
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", _Anything())]
+        assert not [line for line in plan if "TEMP B-TREE" in line or line.startswith("SCAN")], (name, plan)
