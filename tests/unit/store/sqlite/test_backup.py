@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from perdure.errors import DatabaseUnusable, StorageError
+from perdure.store.sqlite.backup import restore_database
+from perdure.store.sqlite.database import scalar
+from perdure.store.sqlite.lock import Holder
+from perdure.store.sqlite.migrations import known
+from perdure.turns import Limits, TurnStatus
+from tests.conformance.conftest import sqlite_journal
+from tests.conformance.journal import OWNER, Journal, work
+
+HOLDER = Holder(pid=1, host="box", boot_id="b", version="1")
+NEWEST = len(known())
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    journal = sqlite_journal(tmp_path, Limits())
+    await journal.start()
+    yield journal
+    await journal.store.close()
+
+
+async def test_a_backup_made_while_turns_run_opens_and_goes_on(journal: Journal, tmp_path: Path) -> None:
+    attempt = await journal.running()
+    await work(attempt)
+    target = tmp_path / "copy.db"
+    await journal.store.backup(target)
+    await attempt.finish(TurnStatus.COMPLETED)
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("copy")) == ["copy.db"]
+    await journal.store.close()
+    kept = restore_database(target, tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+    assert kept == tmp_path / "perdure.db.replaced-1"
+    await journal.start()
+    turn = await journal.turn(attempt.turn.id)
+    assert turn.status is TurnStatus.RUNNING
+    assert [orphan.id for orphan in await journal.store.orphans(journal.clock.now(), [])] == [turn.id]
+    messages = [event.payload["message"]["content"] for event in await journal.store.events(turn.conversation)]
+    assert messages == ["hello", "hi"]
+    assert scalar(apsw.Connection(str(kept)), "SELECT status FROM turns") == "completed", "nothing was thrown away"
+
+
+async def test_a_backup_does_not_overwrite(journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / "copy.db").write_text("precious")
+    with pytest.raises(StorageError, match="exists already"):
+        await journal.store.backup(tmp_path / "copy.db")
+    assert (tmp_path / "copy.db").read_text() == "precious"
+
+
+async def test_a_backup_into_a_missing_folder_says_so(journal: Journal, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="Check the folder"):
+        await journal.store.backup(tmp_path / "missing" / "copy.db")
+
+
+async def test_a_database_in_use_is_not_replaced(journal: Journal, tmp_path: Path) -> None:
+    await journal.store.backup(tmp_path / "copy.db")
+    with pytest.raises(DatabaseUnusable, match="in use"):
+        restore_database(tmp_path / "copy.db", tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+    await journal.store.check()
+
+
+async def test_a_damaged_a_newer_or_a_foreign_backup_is_refused_before_anything_is_touched(
+    journal: Journal, tmp_path: Path
+) -> None:
+    accepted = await journal.accept()
+    for number in range(200):
+        await journal.accept(f"{number} " + "x" * 500)
+    copy = tmp_path / "copy.db"
+    await journal.store.backup(copy)
+    await journal.store.close()
+    target = tmp_path / "perdure.db"
+
+    def refused(source: Path, why: str, newest: int = NEWEST) -> None:
+        with pytest.raises(DatabaseUnusable, match=why):
+            restore_database(source, target, HOLDER, newest_schema=newest)
+
+    refused(copy, "newer than this Perdure", NEWEST - 1)
+    refused(tmp_path / "nothing.db", "does not exist")
+    apsw.Connection(str(tmp_path / "foreign.db")).execute("CREATE TABLE other (a)")
+    refused(tmp_path / "foreign.db", "not a Perdure database")
+    content = bytearray(copy.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 20_000] = bytes(range(250)) * 80
+    (tmp_path / "damaged.db").write_bytes(content)
+    refused(tmp_path / "damaged.db", "damaged")
+    await journal.start()
+    assert (await journal.turn(accepted.turn)).status is TurnStatus.QUEUED
+    assert (await journal.store.turns(OWNER, limit=1)).next is not None
