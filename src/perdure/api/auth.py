@@ -67,6 +67,7 @@ class Access:
             return self._by_bearer(headers)
         principal = self._by_cookie(scope)
         if principal:
+            _check_own_page(scope)
             return principal
         if path in OPTIONAL_PATHS:
             return None
@@ -91,10 +92,6 @@ class Access:
             raise Forbidden("This page is of another origin; it may not use this server.")
         if not navigation and any(site not in {"same-origin", "none"} for site in sites):
             raise Forbidden("This request was made by a page of another origin.")
-        if scope["method"] in SAFE_METHODS or _values(scope, b"authorization"):
-            return
-        if not origins and "same-origin" not in sites:
-            raise Forbidden("With a cookie this method needs the Origin header that browsers send.")
 
     def _by_bearer(self, headers: list[str]) -> Principal:
         scheme, _, given = headers[0].partition(" ")
@@ -160,6 +157,13 @@ def session_cookie(scope: Scope, value: str) -> str:
 
 def _values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1").strip() for key, value in scope["headers"] if key == name]
+
+
+def _check_own_page(scope: Scope) -> None:
+    """A cookie comes along by itself, so what changes something must show that our own page asked for it."""
+    shown = _values(scope, b"origin") or "same-origin" in _values(scope, b"sec-fetch-site")
+    if scope["method"] not in SAFE_METHODS and not shown:
+        raise Forbidden("With a cookie this method needs the Origin header that browsers send.")
 
 
 def _digest(key: str) -> bytes:

@@ -22,13 +22,13 @@ class ClientGone(Exception):
     """The client closed the connection before its request was complete."""
 
 
-async def read(scope: Scope, receive: Receive, limit: int, seconds: float = BODY_SECONDS) -> bytes:
+async def read(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body. Raises TooLarge (before reading, when the length is declared), BadRequest, ClientGone."""
     if declared_length(scope) > limit:
         raise TooLarge(_too_large(limit))
     body = bytearray()
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(BODY_SECONDS):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -39,7 +39,7 @@ async def read(scope: Scope, receive: Receive, limit: int, seconds: float = BODY
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError:
-        raise BadRequest(f"The body did not arrive within {seconds:g} seconds.") from None
+        raise BadRequest(f"The body did not arrive within {BODY_SECONDS:g} seconds.") from None
 
 
 def _too_large(limit: int) -> str:

@@ -54,7 +54,7 @@ def status_of(error: PerdureError) -> int:
 
 def envelope(error: PerdureError) -> dict[str, str]:
     """What a client is told. Errors without a place in the table are faults of ours: their text stays in the log."""
-    if error.code not in STATUS:
+    if status_of(error) == 500:
         return {"code": "INTERNAL", "message": INTERNAL_MESSAGE}
     told = {"code": error.code, "message": error.message, "conversation": error.conversation, "turn": error.turn}
     return {name: value for name, value in told.items() if value is not None}
@@ -75,7 +75,7 @@ def install(app: FastAPI) -> None:
 
 async def _on_perdure_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PerdureError)
-    if error.code not in STATUS:
+    if status_of(error) == 500:
         _log.error("request_failed", path=request.url.path, exc_info=error)
     return reply(error)
 

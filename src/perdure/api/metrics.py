@@ -9,10 +9,22 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from perdure.api.stream import Streams
+from perdure.turns import TurnStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_STATUSES = frozenset(TurnStatus)
+_COUNTED = {
+    "transactions": "Transactions written by this process.",
+    "commits": "Synced commits of this process; one carries many transactions.",
+    "failed_commits": "Commits of this process that failed.",
+}
+_MEASURED = {
+    "oldest_queued_seconds": "Age of the turn that has been queued longest.",
+    "database_bytes": "Size of the database file.",
+    "wal_bytes": "Size of the write-ahead log.",
+}
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -38,13 +50,13 @@ class Metrics:
             self._seconds.labels(route).observe(seconds)
 
     def render(self, statistics: Mapping[str, float]) -> bytes:
-        """The text of one scrape. `statistics` are the store's numbers: `name` or `name.label`, see `_Numbers`."""
+        """The text of one scrape. `statistics` are the store's numbers."""
         self._numbers.statistics = statistics
         return generate_latest(self._registry)
 
 
 class _Numbers(Collector):
-    """Numbers that are read rather than counted here. The statistic `turns.running` is `perdure_turns{kind="running"}`."""
+    """Numbers that are read at each scrape rather than counted here."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -52,19 +64,20 @@ class _Numbers(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("perdure_streams_open", "Event streams open now.", value=len(self._streams))
-        cut = CounterMetricFamily("perdure_streams_cut", "Streams ended early, by cause.", labels=["cause"])
+        cut = CounterMetricFamily("perdure_streams_cut", "Streams that did not end by themselves.", labels=["cause"])
         for cause, count in self._streams.cut.items():
             cut.add_metric([cause], count)
         yield cut
-        yield from self._families()
+        yield from self._journal()
 
-    def _families(self) -> Iterator[Metric]:
-        families: dict[str, GaugeMetricFamily] = {}
-        for key, value in self.statistics.items():
-            name, _, kind = key.partition(".")
-            labels = ["kind"] if kind else []
-            family = families.setdefault(
-                name, GaugeMetricFamily(f"perdure_{name}", f"{name} of the journal.", labels=labels)
-            )
-            family.add_metric([kind] if kind else [], value)
-        yield from families.values()
+    def _journal(self) -> Iterator[Metric]:
+        turns = GaugeMetricFamily("perdure_turns", "Turns that have not ended.", labels=["status"])
+        for name, value in self.statistics.items():
+            status = name.removeprefix("turns_")
+            if status in _STATUSES:
+                turns.add_metric([status], value)
+            elif name in _COUNTED:
+                yield CounterMetricFamily(f"perdure_{name}", _COUNTED[name], value=value)
+            else:
+                yield GaugeMetricFamily(f"perdure_{name}", _MEASURED.get(name, name), value=value)
+        yield turns

@@ -82,7 +82,7 @@ class ChatRequest(Request):
     @field_validator("when_busy", mode="before")
     @classmethod
     def _known_choice(cls, choice: Any) -> Any:
-        if choice in {None, "reject", "enqueue"}:
+        if choice is None or choice in ("reject", "enqueue"):
             return choice
         raise ValueError("must be `reject` or `enqueue`")
 
@@ -140,7 +140,7 @@ class TurnsQuery(ConversationsQuery):
     @field_validator("status", mode="before")
     @classmethod
     def _known_status(cls, status: Any) -> Any:
-        if status is None or status in set(TurnStatus):
+        if status is None or status in list(TurnStatus):
             return status
         raise ValueError(f"must be one of {', '.join(TurnStatus)}")
 

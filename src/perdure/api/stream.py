@@ -209,6 +209,9 @@ class EventStream(Response):
         except SlowWatcher:
             self._ending = Ending.SLOW
             return False
+        except NotReady:
+            self._ending = Ending.SHUTDOWN
+            return False
         except Exception:
             self._ending = self._ending or Ending.BROKEN
             _log.exception("stream_broken")
