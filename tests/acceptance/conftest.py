@@ -100,8 +100,9 @@ class ServerProcess:
     @property
     def address(self) -> str:
         holder = json.loads((self.folder / "perdure.db.lock").read_text())
-        assert holder["pid"] == self.pid
-        return str(holder["address"] or "")
+        if holder["pid"] != self.pid or not holder["address"]:
+            raise ValueError("the server does not listen yet")
+        return str(holder["address"])
 
     @property
     def token(self) -> str:

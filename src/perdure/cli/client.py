@@ -196,7 +196,7 @@ def _pauses() -> Iterator[float]:
         jittered = pause * random.uniform(0.5, 1.0)  # noqa: S311 -- spreads clients, guards nothing
         waited += jittered
         yield jittered
-        pause = min(pause * 2, 5.0)
+        pause = min(pause * 2, 2.0)
 
 
 def _given(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,7 +103,8 @@ class Demonstration:
         self._server: asyncio.subprocess.Process | None = None
         self._proof = Proof()
         self._fold = Fold()
-        self._calls: set[str] = set()
+        self._starts: set[int] = set()
+        self._told_reset = False
 
     async def carry_out(self) -> Proof:
         try:
@@ -211,16 +212,24 @@ class Demonstration:
             return
         self._fold.apply(frame)
         label = _started(frame)
-        if label:
-            self._proof.starts_of_cut_step += label == CUT_STEP and _new(self._calls, frame)
-            self._show.line(f"step       {label} …")
-        elif isinstance(frame, Reset) and frame.reason in set(RewindReason):
+        if label and isinstance(frame, Event):
+            self._started(label, frame.seq)
+        elif isinstance(frame, Reset) and frame.reason in set(RewindReason) and not self._told_reset:
+            self._told_reset = True
             self._show.line(
                 f"reset      attempt {frame.attempt} goes on from the last committed step ({frame.reason})", "yellow"
             )
         elif isinstance(frame, Event) and frame.terminal:
             self._proof.status = str(frame.payload["status"])
             self._show.line(f"end        {self._proof.status}")
+
+    def _started(self, label: str, seq: int) -> None:
+        """A replayed event is the same start."""
+        if seq in self._starts:
+            return
+        self._starts.add(seq)
+        self._proof.starts_of_cut_step += label == CUT_STEP
+        self._show.line(f"step       {label} …")
 
     async def _compare(self, client: Client) -> None:
         """Three records must agree: the effects file, what the watcher folded, what the server has stored."""
@@ -260,12 +269,6 @@ def _started(frame: Frame | Line) -> str | None:
     data = frame.payload.get("data") or {}
     arguments = data.get("arguments") if isinstance(data, Mapping) else None
     return str(arguments.get("label")) if isinstance(arguments, Mapping) else None
-
-
-def _new(seen: set[str], frame: Frame) -> bool:
-    """Whether the start was not counted: a replayed event is the same start."""
-    key = f"{frame.turn}:{getattr(frame, 'seq', '')}"
-    return key not in seen and not seen.add(key)  # type: ignore[func-returns-value]
 
 
 def _count(effects: Path) -> Counter[str]:

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
 
 from perdure.clock import SystemClock
 from perdure.config import AgentSettings, Settings
 from perdure.graph.load import load_agent
 from perdure.graph.mcp import McpServers, McpTool
-from tests.servers.process import ROOT, ServerProcess, accepts, alive, free_port, until
+from tests.servers.driving import Conversation
+from tests.servers.process import ROOT, OpenAiServer, ServerProcess, accepts, alive, free_port, until
 
 OWN = str(ROOT / "tests/servers/mcp_stdio_server.py")
 STDIO = {"command": sys.executable, "args": [OWN]}
@@ -280,6 +282,32 @@ async def test_the_agents_graph_reaches_an_mcp_server_and_closes_it(configure: C
     assert "own__echo" in {each.tool.name for each in await agent.tools.all()}
     await agent.close()
     assert children(os.getpid()) == []
+
+
+async def test_a_server_killed_in_mid_call_is_an_error_for_the_model_which_may_call_it_again(
+    configure: Callable[..., Path], openai: OpenAiServer, tmp_path: Path
+) -> None:
+    marker = tmp_path / "marker"
+    openai.script(
+        {"calls": [{"id": "call_0", "name": "own__hang", "arguments": {"marker": str(marker)}}]},
+        {"calls": [{"id": "call_0", "name": "own__echo", "arguments": {"text": "hi"}}]},
+        {"say": "done"},
+    )
+    settings = AgentSettings(
+        name="agent", model="openai:any", model_base_url=openai.base_url, mcp_config=configure(own=STDIO)
+    )
+    agent = await load_agent(settings, Settings(), SystemClock())
+    chat = Conversation(agent)
+    turn = asyncio.create_task(chat.say("go"))
+    os.kill(await read_when_written(marker), signal.SIGKILL)
+    messages = await turn
+    failed, answered = [each for each in messages if isinstance(each, ToolMessage)]
+    assert (failed.status, failed.name) == ("error", "own__hang")
+    assert "may or may not have taken effect" in str(failed.content)
+    assert (answered.status, answered.content) == ("success", "echo: hi")
+    assert messages[-1].content == "done "
+    assert [each.server for each in chat.record.calls] == ["own", "own"]
+    await agent.close()
 
 
 HOLDER = """

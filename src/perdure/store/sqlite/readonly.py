@@ -8,10 +8,13 @@ from typing import Any, NoReturn
 from perdure.clock import Clock
 from perdure.errors import DatabaseUnusable, StorageError
 from perdure.store.sqlite.checkpointer import Checkpoints
+from perdure.store.sqlite.claims import Owner
 from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
 from perdure.store.sqlite.migrations import known
 from perdure.store.sqlite.readers import Readers
+from perdure.store.sqlite.reading import Reading
 from perdure.store.sqlite.store import SQLiteStore
+from perdure.turns import Limits
 
 
 class ReadOnlyStore(SQLiteStore):
@@ -20,11 +23,12 @@ class ReadOnlyStore(SQLiteStore):
     def __init__(self, path: Path, *, clock: Clock) -> None:
         """Raises DatabaseUnusable when this version cannot read the file as it is."""
         _refuse_unreadable(path)
+        readers = Readers(lambda: open_reader(path))
+        Reading.__init__(self, readers, self._render, Owner("", 0), Limits())
         self.path = path
         self._clock = clock
         self._writer: Any = _NoWriter()
-        self._readers = Readers(lambda: open_reader(path))
-        self._checkpoints = Checkpoints(self._readers)
+        self._checkpoints = Checkpoints(readers)
         self._live = {}
 
     async def close(self) -> None:
