@@ -43,7 +43,7 @@ class Ours:
         )
         self._conversations[thread] = accepted.conversation
         last = None
-        async for frame in self._port.follow(OWNER, accepted.conversation, after=None, follow=False):
+        async for frame in await self._port.follow(OWNER, accepted.conversation, after=None, follow=False):
             last = frame
         assert last is not None and last.wire().get("status") == "completed", last
 

@@ -92,11 +92,14 @@ class Api:
         path: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
         limit_seconds: float = 90.0,
+        on_try: Callable[[], object] = lambda: None,
     ) -> Reply:
         """The same request again until a server answers it (503 and 5xx of a dying server count as no answer)."""
         async with asyncio.timeout(limit_seconds):
             while True:
+                on_try()
                 with suppress(*GONE):
                     reply = await self.request(method, path, body, headers)
                     if reply.status < 500:

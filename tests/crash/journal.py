@@ -77,3 +77,13 @@ def _events(connection: apsw.Connection) -> list[Row]:
             payload = {**payload, "message": messages[row["item_id"]]}
         rows.append({**row, "payload": payload})
     return rows
+
+
+def leased_until(database: Path) -> float:
+    """When the last lease of a running turn ends, Unix seconds; 0 when there is none."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        row = next(iter(connection.execute("SELECT max(lease_expires_at) FROM turns WHERE status = 'running'")))
+        return int(row[0] or 0) / 1e6
+    finally:
+        connection.close()

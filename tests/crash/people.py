@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 from uuid import uuid4
@@ -33,7 +33,7 @@ class Person:
         sent = Sent(uuid4().hex, text, expected, agent, exhaustible=self.insists)
         self.history.sent.append(sent)
         body = {"message": text, "agent": agent, "conversation": self.conversation, "when_busy": when_busy}
-        reply = await self._post("/api/chat", {name: value for name, value in body.items() if value}, sent.key)
+        reply = await self._post({name: value for name, value in body.items() if value}, sent.key)
         assert reply.status == 202, f"{text!r} was refused: {reply}"
         sent.conversation, sent.turn = reply.body["conversation"], reply.body["turn"]
         self._watch(reply.body["conversation"])
@@ -58,10 +58,12 @@ class Person:
         )
 
     async def resume(self, sent: Sent) -> None:
-        """Re-opens the turn; counted once, however often the request had to be repeated."""
+        """Re-opens the turn. A repeated request may re-open it twice, when it had failed again in between."""
         assert self.watcher is not None and sent.turn is not None
         turn, endings = sent.turn, self._endings(sent.turn)
-        reply = await self._post("/api/chat", {"resume": True, "conversation": sent.conversation}, uuid4().hex)
+        reply = await self._post(
+            {"resume": True, "conversation": sent.conversation}, on_try=lambda: self.history.resume_tries.update([turn])
+        )
         assert reply.status in {202, 409}, f"resume was refused: {reply}"
         self.history.resumes[turn] += 1
         await self.watcher.until(lambda view: view.turn(turn).ending is None or self._endings(turn) > endings)
@@ -75,7 +77,7 @@ class Person:
         )
         for card in list(self.watcher.view.turn(turn).cards.values()):
             answer = {card["interrupt_id"]: answers[card["request"]["side"]]}
-            reply = await self._post("/api/chat", {"conversation": sent.conversation, "resume": answer}, uuid4().hex)
+            reply = await self._post({"conversation": sent.conversation, "resume": answer})
             assert reply.status in {202, 409}, f"the answer was refused: {reply}"
         self.history.answers[turn] += 1
 
@@ -103,8 +105,11 @@ class Person:
             self.history.watchers.append(self.watcher)
             self.history.seen.append(self.watcher.seen)
 
-    async def _post(self, path: str, body: Mapping[str, Any], key: str) -> Reply:
-        return await self.server.api.insist("POST", path, body, {"Idempotency-Key": key})
+    async def _post(
+        self, body: Mapping[str, Any], key: str | None = None, on_try: Callable[[], object] = lambda: None
+    ) -> Reply:
+        headers = {} if key is None else {"Idempotency-Key": key}
+        return await self.server.api.insist("POST", "/api/chat", body, headers, on_try=on_try)
 
 
 class Supervisor:
@@ -115,26 +120,37 @@ class Supervisor:
         self.arms = list(arms or [])
         self.environment = environment
         self._task: asyncio.Task[None] | None = None
+        self._people: asyncio.Task[object] | None = None
 
     async def __aenter__(self) -> Supervisor:
+        self._people = asyncio.current_task()
         await self._start()
         self._task = asyncio.create_task(self._watch())
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         assert self._task is not None
         self._task.cancel()
         await asyncio.wait({self._task})
-        if not self._task.cancelled():
-            self._task.result()
+        if not self._task.cancelled() and self._task.exception() is not None:
+            raise AssertionError(f"the server cannot be started: {self._task.exception()}") from error
 
     async def _start(self) -> None:
-        await self.server.start(self.arms.pop(0) if self.arms else "", **self.environment)
+        """Three lives in a row that end by themselves before they are ready are not the harness's doing."""
+        failed = 0
+        while not await self.server.start(self.arms.pop(0) if self.arms else "", **self.environment):
+            failed = failed + 1 if self.server.boots[-1].how.startswith("exited") else 0
+            assert failed < 3, self.server.said()
 
     async def _watch(self) -> None:
-        while True:
-            await self.server.ended(limit_seconds=600)
-            await self._start()
+        try:
+            while True:
+                await self.server.ended(limit_seconds=600)
+                await self._start()
+        except AssertionError:
+            if self._people is not None:
+                self._people.cancel()
+            raise
 
 
 async def settle(server: Server, history: History) -> None:

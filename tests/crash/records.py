@@ -52,6 +52,9 @@ class History:
 
     sent: list[Sent] = field(default_factory=list)
     resumes: Counter[str] = field(default_factory=Counter)
+    resume_tries: Counter[str] = field(default_factory=Counter)
+    """Requests sent for them; a try whose answer was lost may have counted."""
+
     answers: Counter[str] = field(default_factory=Counter)
     cancels: set[str] = field(default_factory=set)
     seen: list[Seen] = field(default_factory=list)
@@ -59,6 +62,9 @@ class History:
 
     watchers: list[Watcher] = field(default_factory=list)
     boots: list[Boot] = field(default_factory=list)
+    pauses: int = 0
+    """How often the process slept past its leases, which ends attempts without a death."""
+
     transcripts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """`GET /api/conversations/{id}` once all had come to rest."""
 

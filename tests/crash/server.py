@@ -203,8 +203,13 @@ class Server:
         self._signal(signal.SIGTERM)
         return await self.ended()
 
-    def pause(self) -> None:
-        self._signal(signal.SIGSTOP)
+    @property
+    def paused(self) -> bool:
+        """Whether the process was stopped in its tracks (SIGSTOP)."""
+        if not self.alive:
+            return False
+        status = Path(f"/proc/{self.boots[-1].pid}/stat")
+        return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "T"
 
     def unpause(self) -> None:
         self._signal(signal.SIGCONT)

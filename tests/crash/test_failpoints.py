@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from perdure.failpoints import NAMES
+from perdure.failpoints import NAMES, PLACES
 from tests.crash.server import ForkServer
 from tests.crash.trial import Plan, crossed, once_each, try_out
 
 SOURCE = Path(__file__).parents[2] / "src" / "perdure"
-LITERAL = re.compile(r"""failpoint\(\s*f?["']([a-z_.{}]+)["']""")
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -22,9 +22,24 @@ tried: set[str] = set()
 
 
 def names_in_the_code() -> Iterator[str]:
+    """Arguments of all `failpoint(…)` calls. `failpoint(f"{place}.before")` stands for each place its function names."""
     for path in sorted(SOURCE.rglob("*.py")):
-        if path.name != "failpoints.py":
-            yield from LITERAL.findall(path.read_text())
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and path.name != "failpoints.py":
+                yield from _names_in(function)
+
+
+def _names_in(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    nodes = list(ast.walk(function))
+    words = {node.value for node in nodes if isinstance(node, ast.Constant) and node.value in PLACES}
+    for node in nodes:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "failpoint"):
+            continue
+        name = node.args[0]
+        if isinstance(name, ast.Constant):
+            yield cast(str, name.value)
+        elif isinstance(name, ast.JoinedStr) and isinstance(name.values[-1], ast.Constant):
+            yield from (place + cast(str, name.values[-1].value) for place in words)
 
 
 async def test_the_code_calls_every_name_and_no_other() -> None:
@@ -58,5 +73,8 @@ PAUSED = ("model_call.before", "task_writes.before", "step_checkpoint.before", "
 
 @pytest.mark.parametrize("name", PAUSED)
 async def test_a_pause_past_the_lease_changes_nothing(name: str, forks: ForkServer, tmp_path: Path) -> None:
-    verdict = await try_out(Plan(name, "four_step_job", "pause"), tmp_path, forks, PERDURE_LEASE_SECONDS="1")
+    verdict = await try_out(
+        Plan(name, "four_step_job", "pause"), tmp_path, forks, PERDURE_LEASE_SECONDS="1", PERDURE_SWEEP_SECONDS="0.5"
+    )
     assert verdict.violations == [], verdict.server_log
+    assert verdict.pauses == 1, f"the server was not paused at {name}\n{verdict.server_log}"

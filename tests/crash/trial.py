@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from perdure.failpoints import PLACES
+from tests.crash.journal import leased_until
 from tests.crash.oracle import violations
 from tests.crash.people import Person, Supervisor, settle
 from tests.crash.records import History
@@ -58,6 +60,7 @@ class Plan:
 class Verdict:
     violations: list[str] = field(default_factory=list)
     kills: int = 0
+    pauses: int = 0
     passed: set[str] = field(default_factory=set)
     server_log: str = ""
 
@@ -83,17 +86,31 @@ async def try_out(plan: Plan, folder: Path, launcher: Launcher, **environment: s
     server = Server(folder, launcher, environment)
     history = History(boots=server.boots)
     verdict = Verdict()
+    waking = asyncio.create_task(_wake_when_the_lease_is_over(server, history)) if plan.action == "pause" else None
     try:
         await _use(server, history, plan)
         verdict.violations = await asyncio.to_thread(violations, history, server.database, server.effects)
     except (AssertionError, TimeoutError) as problem:
         verdict.violations = [f"E: the scenario did not come to its end: {type(problem).__name__} {problem}"]
     finally:
+        if waking is not None:
+            waking.cancel()
         for watcher in history.watchers:
             await watcher.stop()
         await server.close()
+    verdict.pauses = history.pauses
     verdict.kills, verdict.passed, verdict.server_log = server.kills, server.failpoints_passed(), server.said()
     return verdict
+
+
+async def _wake_when_the_lease_is_over(server: Server, history: History) -> None:
+    """Continues a paused server once the database says that every lease of it has run out."""
+    while not server.paused:
+        await asyncio.sleep(0.02)
+    while leased_until(server.database) > time.time():
+        await asyncio.sleep(0.02)
+    history.pauses += 1
+    server.unpause()
 
 
 async def _use(server: Server, history: History, plan: Plan) -> None:
