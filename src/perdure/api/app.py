@@ -30,6 +30,7 @@ def create_app(
 ) -> ASGIApp:
     """The application for one server. `streams` is aborted by the caller at shutdown; `statistics` feeds `/metrics`."""
     metrics = Metrics(streams)
+    # The rooms' routes as they are: `include_router` would build every one of them a second time, at the first request.
     app = FastAPI(
         title="Perdure",
         version=version("perdure"),
@@ -38,10 +39,9 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        routes=[route for room in (chat, conversations, turns, health, pages) for route in room.router.routes],
     )
     app.state.services = Services(agents, access, streams, metrics, statistics)
-    for room in (chat, conversations, turns, health, pages):
-        app.include_router(room.router)
     errors.install(app)
     documentation.install(app)
     return Gate(app, access, metrics, max_body_bytes=settings.max_message_bytes)

@@ -307,7 +307,12 @@ async def server(
         yield running
         await running.disconnect()
         await streams.abort_all()
-        await http.shutdown(sockets=[bound])
+        async with asyncio.timeout(20):
+            while http.server_state.connections:
+                await asyncio.sleep(0.001)
+        for listening in http.servers:
+            listening.close()
+            await listening.wait_closed()
     assert [record for record in caplog.records if record.name == "uvicorn.error" and record.levelno > 30] == []
 
 
