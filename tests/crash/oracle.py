@@ -194,13 +194,14 @@ def _rewinds(history: History, journal: Journal) -> Iterator[str]:
                 yield f"R: attempt {after['epoch']} of {turn} follows a {before['outcome']} one without a rewind"
         traces = [row["payload"] for row in journal.retained(turn) if row["kind"] == "trace"]
         calls = Counter(trace["call_id"] for trace in traces if trace["phase"] == "call")
+        # A call that was cut keeps its first start when a sibling's result was committed after it.
         for call, count in calls.items():
-            if count > 1 + _parks(attempts):
-                yield f"R: {turn} retains {count} starts of the call {call}"
+            if count > 1 + _cuts(attempts):
+                yield f"R: {turn} retains {count} starts of the call {call} for {_cuts(attempts)} cut attempts"
 
 
-def _parks(attempts: Sequence[Row]) -> int:
-    return sum(1 for row in attempts if row["outcome"] == "parked")
+def _cuts(attempts: Sequence[Row]) -> int:
+    return sum(1 for row in attempts if row["outcome"] in {"died", "released", "retried", "cancelled", "failed"})
 
 
 def _transcript(conversation: str, transcript: Mapping[str, Any], journal: Journal) -> Iterator[str]:
@@ -385,9 +386,7 @@ def _effects(history: History, journal: Journal, world: list[Effect]) -> Iterato
         if turn not in journal.turns:
             yield f"X: an effect under {key} belongs to no turn"
             continue
-        cuts = sum(
-            1 for row in journal.attempts[turn] if row["outcome"] in {"died", "released", "retried", "cancelled"}
-        )
+        cuts = _cuts(journal.attempts[turn])
         if len(executions) > 1 + cuts:
             yield f"X: {key} was executed {len(executions)} times, but only {cuts} attempts were cut"
         recorded = results.get((turn, key.rsplit(":", 1)[-1]))

@@ -25,6 +25,9 @@ from tests.crash.server import Launcher, Server
 CALM = tuple(name for name in SCENARIOS if name not in {"handed_over", "killed_once"})
 """Scenarios without a death of their own: the storm brings enough."""
 
+OF_ONE_AGENT = ("plain_answer", "four_step_job", "three_at_once", "tool_error", "cancel_then_more")
+"""Scenarios that can follow each other in one conversation."""
+
 KILLS_PER_CYCLE = 25
 PEOPLE = 5
 
@@ -91,7 +94,7 @@ class _Cycle:
         """One person after another, a new conversation or a longer one each time, until the storm is over."""
         while not self._over.is_set():
             person = Person(self._server, self._history, insists=True)
-            for name in luck.choices(CALM, k=luck.choice((1, 1, 2))):
+            for name in luck.choice([[luck.choice(CALM)], luck.choices(OF_ONE_AGENT, k=2)]):
                 await SCENARIOS[name](person)
             await person.leave()
 
