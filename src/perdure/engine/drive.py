@@ -38,6 +38,7 @@ from perdure.engine.plan import (
     Resume,
     Stay,
     breakpoint_id,
+    failed,
     finished,
     owns_head,
     plan,
@@ -311,7 +312,7 @@ class Drive:
         except Exception as error:  # the state itself may be what cannot be read
             self._log.warning("the thread cannot be read", error=type(error).__name__)
             return None
-        return next((task.name for task in state.tasks if task.error is not None), None)
+        return next((task.name for task in state.tasks if failed(task)), None)
 
     async def _end(self, ending: Ending) -> None:
         match ending:

@@ -144,8 +144,13 @@ def reusing_tasks(state: StateSnapshot) -> Iterator[PregelTask]:
     """Tasks that asked a later question, got its answer and failed: LangGraph gives answers by position, so a task that
     asks otherwise the second time would take the recorded answer for another question."""
     for task in state.tasks:
-        if task.error is not None and _asked_more_than_once(task, ""):
+        if failed(task) and _asked_more_than_once(task, ""):
             yield task
+
+
+def failed(task: PregelTask) -> bool:
+    """Its own error is recorded. A task that was cut because a sibling failed did not fail."""
+    return task.error is not None and not str(task.error).startswith("CancelledError")
 
 
 def _asked_more_than_once(task: PregelTask, parent: str) -> bool:

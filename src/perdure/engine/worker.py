@@ -7,7 +7,7 @@ attempts without progress may be the one that kills the process: it is driven al
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -81,8 +81,8 @@ class Worker:
         """Moves the orphans on once, then claims, sweeps and listens until `drain`."""
         self._keeper.start()
         await self._recovery.sweep()
-        self._claiming = asyncio.create_task(_guarded(self._claim_loop()))
-        self._others = [asyncio.create_task(_guarded(loop)) for loop in (self._sweep_loop(), self._cancel_loop())]
+        self._claiming = asyncio.create_task(_guarded(self._claim_loop))
+        self._others = [asyncio.create_task(_guarded(loop)) for loop in (self._sweep_loop, self._cancel_loop)]
 
     async def drain(self, deadline_seconds: float) -> None:
         """No new claims; running turns are handed back between two supersteps, at the deadline wherever they are."""
@@ -250,10 +250,10 @@ async def _told(drive: Drive) -> None:
         log.exception("a drive broke; the turn is left to its lease", turn=drive.attempt.turn.id)
 
 
-async def _guarded(loop: Coroutine[Any, Any, None]) -> None:
+async def _guarded(loop: Callable[[], Awaitable[None]]) -> None:
     """A loop that ends is a fault nobody would notice: it is told as loudly as possible."""
     try:
-        await loop
+        await loop()
     except Exception:
         log.critical("an engine loop ended; this server must be started again", exc_info=True)
         raise

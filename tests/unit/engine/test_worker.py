@@ -1,0 +1,397 @@
+"""Claiming, limits, drains, deaths and the turn that kills its process, over the real store."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from langgraph.graph import START, StateGraph
+
+from perdure import failpoints
+from perdure.clock import SystemClock
+from perdure.engine import worker as worker_module
+from perdure.engine.recovery import UNCLEAN_BOOTS
+from perdure.errors import StorageError
+from perdure.events import EventKind
+from perdure.store.sqlite.store import open_store
+from perdure.testing import FakeClock
+from perdure.transport.local import LocalTransport
+from perdure.turns import FailureCode, Limits, TurnStatus
+from tests.unit.engine.graphs import Values, World, agent, chain, questions
+from tests.unit.engine.house import OWNER, House, hosted, make_house, open_house
+
+
+async def eventually(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+# -- limits -------------------------------------------------------------------------------------------------------------
+
+
+async def test_no_more_turns_run_at_once_than_allowed_and_the_rest_follow(tmp_path: Path) -> None:
+    world = World()
+    world.hold("one")
+    async with open_house(tmp_path / "db", hosted("agent", chain(world, "one")), max_running=2) as house:
+        accepted = [await house.send({"done": []}) for _ in range(5)]
+        await house.until(accepted[1], TurnStatus.RUNNING)
+        assert [(await house.turn(each)).status for each in accepted[2:]] == [TurnStatus.QUEUED] * 3
+        assert house.worker.running == 2
+        world.let("one")
+        for each in accepted:
+            await house.until(each, TurnStatus.COMPLETED)
+
+
+async def test_an_agents_own_limit_leaves_room_for_others(tmp_path: Path) -> None:
+    world = World()
+    world.hold("one")
+    narrow = hosted("narrow", chain(world, "one"), max_running=1)
+    async with open_house(tmp_path / "db", narrow, hosted("wide", chain(World(), "two"))) as house:
+        first = await house.send({"done": []}, agent="narrow")
+        second = await house.send({"done": []}, agent="narrow")
+        other = await house.send({"done": []}, agent="wide")
+        await house.until(other, TurnStatus.COMPLETED)
+        assert (await house.turn(second)).status is TurnStatus.QUEUED
+        world.let("one")
+        await house.until(first, TurnStatus.COMPLETED)
+        await house.until(second, TurnStatus.COMPLETED)
+
+
+async def test_a_waiting_message_starts_when_the_one_before_it_ends(tmp_path: Path) -> None:
+    world = World()
+    world.hold("model")
+    async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
+        first = await house.send("one")
+        second = await house.send("two", first.conversation, busy="enqueue")
+        assert second.status is TurnStatus.WAITING
+        world.let("model")
+        await house.until(second, TurnStatus.COMPLETED)
+        assert await house.messages(second) == [
+            "user: one",
+            "assistant: answer one",
+            "user: two",
+            "assistant: answer two",
+        ]
+
+
+# -- shutdown -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_drain_hands_the_turn_back_between_two_steps_and_spends_no_attempt(tmp_path: Path) -> None:
+    world = World()
+    world.hold("one")
+    graph = hosted("agent", chain(world, "one", "two"))
+    async with open_house(tmp_path / "db", graph) as house:
+        accepted = await house.send({"done": []})
+        await world.entered["one"].wait()
+        drained = asyncio.create_task(house.worker.drain(20))
+        await eventually(lambda: house.worker.draining)
+        world.let("one")
+        await drained
+        turn = await house.turn(accepted)
+        assert turn.status is TurnStatus.QUEUED
+        assert (turn.attempts, turn.attempts_without_progress) == (0, 0)
+        assert await house.outcomes(accepted) == ["released"]
+        assert world.ran == ["one"]
+    async with open_house(tmp_path / "db", graph) as house:
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert world.ran == ["one", "two"]
+
+
+async def test_at_the_deadline_the_work_is_cut_awaited_and_handed_back(tmp_path: Path) -> None:
+    world = World()
+    world.hold("one")
+    graph = hosted("agent", chain(world, "one"))
+    async with open_house(tmp_path / "db", graph) as house:
+        accepted = await house.send({"done": []})
+        await world.entered["one"].wait()
+        await house.worker.drain(0.01)
+        assert (await house.turn(accepted)).status is TurnStatus.QUEUED
+        assert await house.outcomes(accepted) == ["released"]
+        assert house.worker.running == 0
+    world.let("one")
+    async with open_house(tmp_path / "db", graph) as house:
+        await house.until(accepted, TurnStatus.COMPLETED)
+
+
+async def test_a_synchronous_node_that_blocks_its_thread_does_not_hold_up_the_shutdown(tmp_path: Path) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def block(state: Values) -> Values:
+        entered.set()
+        go_on.wait(30)
+        return {"done": ["late"]}
+
+    graph = StateGraph(Values)
+    graph.add_node("block", block)
+    graph.add_edge(START, "block")
+    async with open_house(tmp_path / "db", hosted("agent", graph.compile())) as house:
+        accepted = await house.send({"done": []})
+        await eventually(entered.is_set)
+        await house.worker.drain(0.01)
+        assert (await house.turn(accepted)).status is TurnStatus.QUEUED
+        go_on.set()
+
+
+async def test_nothing_is_claimed_after_a_drain_began(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
+        await house.worker.drain(1)
+        accepted = await house.send("hello")
+        house.transport.ring("queue")
+        await asyncio.sleep(0)
+        assert (await house.turn(accepted)).status is TurnStatus.QUEUED
+
+
+# -- deaths -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_whose_process_died_is_driven_on_from_its_last_commit(tmp_path: Path) -> None:
+    world = World()
+    world.hold("b")
+    graph = hosted("agent", agent(world))
+    async with open_house(tmp_path / "db", graph) as house:
+        accepted = await house.send("call a b")
+        await world.entered["b"].wait()
+        await eventually(lambda: "a" in world.ran)
+        await house.die()
+    world.let("b")
+    async with open_house(tmp_path / "db", graph) as house:
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert world.ran.count("a") == 1
+        assert await house.outcomes(accepted) == ["died", "completed"]
+
+
+async def test_an_agent_with_manual_policy_waits_for_a_person(tmp_path: Path) -> None:
+    world = World()
+    world.hold("one")
+    graph = hosted("agent", chain(world, "one"), redrive="manual")
+    async with open_house(tmp_path / "db", graph) as house:
+        accepted = await house.send({"done": []})
+        await world.entered["one"].wait()
+        await house.die()
+    world.let("one")
+    async with open_house(tmp_path / "db", graph) as house:
+        turn = await house.until(accepted, TurnStatus.INTERRUPTED)
+        assert turn.failure is not None
+        assert turn.failure.code is FailureCode.OWNER_DIED
+        assert world.ran == []
+        await house.agents.resume(OWNER, accepted.conversation)
+        await house.until(accepted, TurnStatus.COMPLETED)
+
+
+async def test_orphans_of_an_agent_that_is_not_hosted_are_left_alone(tmp_path: Path) -> None:
+    world = World()
+    world.hold("one")
+    async with open_house(tmp_path / "db", hosted("agent", chain(world, "one"))) as house:
+        accepted = await house.send({"done": []})
+        await world.entered["one"].wait()
+        await house.die()
+    world.let("one")
+    async with open_house(tmp_path / "db", hosted("other", agent(World()))) as house:
+        assert (await house.turn(accepted)).status is TurnStatus.RUNNING
+    async with open_house(tmp_path / "db", hosted("agent", chain(world, "one"))) as house:
+        await house.until(accepted, TurnStatus.COMPLETED)
+
+
+async def test_a_turn_that_a_broken_drive_left_is_found_when_its_lease_is_over(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with open_house(tmp_path / "db", hosted("agent", agent(World())), clock=clock) as house:
+        failpoints.arm("finish.before:error")
+        try:
+            accepted = await house.send("hello")
+            await house.until(accepted, TurnStatus.RUNNING)
+            await eventually(lambda: house.worker.running == 0)
+        finally:
+            failpoints.arm("")
+        assert (await house.turn(accepted)).status is TurnStatus.RUNNING
+        for _ in range(2):
+            clock.advance(house.settings.lease_seconds)
+            await eventually(lambda: clock.sleeping > 0)
+        assert (await house.until(accepted, TurnStatus.COMPLETED)).attempts == 2
+
+
+async def test_a_lost_lease_stops_the_drive_and_leaves_the_turn_to_its_next_owner(tmp_path: Path) -> None:
+    world = World()
+    world.hold("one")
+    async with open_house(tmp_path / "db", hosted("agent", chain(world, "one"))) as house:
+        accepted = await house.send({"done": []})
+        await world.entered["one"].wait()
+        (drive,) = house.worker._drives.values()
+        drive.lose()
+        await eventually(lambda: house.worker.running == 0)
+        assert not any(event.terminal for event in await house.journal(accepted))
+        assert await house.outcomes(accepted) == ["None"]
+        assert (await house.turn(accepted)).status is TurnStatus.RUNNING
+        world.let("one")
+
+
+# -- the turn that kills its process ------------------------------------------------------------------------------------
+
+
+async def die_while_driving(path: Path, clock: FakeClock, world: World, *agents: Any) -> House:
+    house = await make_house(path, *agents, clock=clock)
+    await world.entered["poison"].wait()
+    world.entered["poison"].clear()
+    await house.die()
+    clock.advance(3600)
+    return house
+
+
+async def test_a_turn_with_two_attempts_without_progress_is_driven_alone_and_given_up_at_the_third(
+    tmp_path: Path,
+) -> None:
+    path, clock, poison, other = tmp_path / "db", FakeClock(), World(), World()
+    poison.hold("poison")
+    other.hold("good")
+    agents = [hosted("poison", chain(poison, "poison")), hosted("good", chain(other, "good"))]
+    house = await make_house(path, *agents, clock=clock, start=False)
+    bad = await house.send({"done": []}, agent="poison")
+    await house.die()
+    for _ in range(2):
+        house = await die_while_driving(path, clock, poison, *agents)
+
+    house = await make_house(path, *agents, clock=clock, start=False)
+    good = await house.send({"done": []}, agent="good")
+    await house.worker.start()
+    clock.advance(1)
+    await poison.entered["poison"].wait()
+    assert (await house.turn(bad)).attempts_without_progress == 3
+    assert (await house.turn(good)).status is TurnStatus.QUEUED
+    assert house.worker.running == 1
+    await house.die()
+
+    clock.advance(3600)
+    async with open_house(path, *agents, clock=clock) as last:
+        turn = await last.until(bad, TurnStatus.FAILED)
+        assert turn.failure is not None
+        assert turn.failure.code is FailureCode.ATTEMPTS_EXHAUSTED
+        other.let("good")
+        assert (await last.until(good, TurnStatus.COMPLETED)).attempts == 1
+
+
+async def test_a_suspect_that_commits_something_is_driven_beside_others_again(tmp_path: Path) -> None:
+    path, clock, poison = tmp_path / "db", FakeClock(), World()
+    poison.hold("poison")
+    poison.hold("later")
+    agents = [hosted("poison", chain(poison, "poison", "later")), hosted("good", chain(World(), "good"))]
+    house = await make_house(path, *agents, clock=clock, start=False)
+    bad = await house.send({"done": []}, agent="poison")
+    await house.die()
+    for _ in range(2):
+        await die_while_driving(path, clock, poison, *agents)
+    async with open_house(path, *agents, clock=clock) as house:
+        clock.advance(1)
+        await poison.entered["poison"].wait()
+        good = await house.send({"done": []}, agent="good")
+        poison.let("poison")
+        await poison.entered["later"].wait()
+        await house.until(good, TurnStatus.COMPLETED)
+        assert (await house.turn(bad)).status is TurnStatus.RUNNING
+        poison.let("later")
+        await house.until(bad, TurnStatus.COMPLETED)
+
+
+async def test_new_turns_wait_for_a_suspect_only_after_its_patience(tmp_path: Path) -> None:
+    path, clock, poison, good = tmp_path / "db", FakeClock(), World(), World()
+    poison.hold("poison")
+    good.hold("good")
+    agents = [hosted("poison", chain(poison, "poison")), hosted("good", chain(good, "good"))]
+    house = await make_house(path, *agents, clock=clock, start=False)
+    bad = await house.send({"done": []}, agent="poison")
+    await house.die()
+    await die_while_driving(path, clock, poison, *agents)
+    # The second death: its wait of one second is still running when the neighbour starts.
+    house = await make_house(path, *agents, clock=clock)
+    await poison.entered["poison"].wait()
+    poison.entered["poison"].clear()
+    await house.die()
+    async with open_house(path, *agents, clock=clock) as house:
+        first = await house.send({"done": []}, agent="good")
+        await house.until(first, TurnStatus.RUNNING)
+        clock.advance(20)
+        second = await house.send({"done": []}, agent="good")
+        await house.until(second, TurnStatus.RUNNING)
+        clock.advance(worker_module.SUSPECT_PATIENCE_SECONDS)
+        house.transport.ring("queue")
+        third = await house.send({"done": []}, agent="good")
+        await asyncio.sleep(0.05)
+        assert (await house.turn(third)).status is TurnStatus.QUEUED
+        assert (await house.turn(bad)).status is TurnStatus.QUEUED
+        good.let("good")
+        await poison.entered["poison"].wait()
+        assert (await house.turn(third)).status is TurnStatus.QUEUED
+        poison.let("poison")
+        await house.until(bad, TurnStatus.COMPLETED)
+        await house.until(third, TurnStatus.COMPLETED)
+
+
+async def test_after_too_many_unclean_starts_running_turns_are_left_alone_until_it_is_quiet(tmp_path: Path) -> None:
+    path, clock, world = tmp_path / "db", FakeClock(), World()
+    world.hold("poison")
+    graph = hosted("agent", chain(world, "poison"))
+    house = await make_house(path, graph, clock=clock)
+    bad = await house.send({"done": []})
+    await world.entered["poison"].wait()
+    await house.die()
+    await unclean_starts(path, clock, UNCLEAN_BOOTS + 1)
+    async with open_house(path, graph, hosted("good", chain(World(), "good")), clock=clock) as house:
+        assert house.worker.safe_mode
+        good = await house.send({"done": []}, agent="good")
+        await house.until(good, TurnStatus.COMPLETED)
+        assert (await house.turn(bad)).status is TurnStatus.RUNNING
+        world.let("poison")
+        await eventually(lambda: clock.sleeping > 0)
+        clock.advance(301)
+        await house.until(bad, TurnStatus.COMPLETED)
+        assert not house.worker.safe_mode
+
+
+async def unclean_starts(path: Path, clock: FakeClock, count: int) -> None:
+    """Starts that did not end: as the journal would show them after kills."""
+    for _ in range(count):
+        store = await open_store(path, clock=clock, limits=Limits(), notify=LocalTransport())
+        await store.close()
+        connection = apsw.Connection(str(path))
+        connection.execute("UPDATE boots SET ended_at = NULL")
+        connection.close()
+
+
+# -- storage ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_that_fails_on_the_disk_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_house(tmp_path / "db", hosted("agent", agent(World())), start=False, sweep_seconds=0.05) as house:
+        claim, failed = house.store.claim, asyncio.Event()
+
+        async def full(**asked: Any) -> Any:
+            if not failed.is_set():
+                failed.set()
+                raise StorageError("the disk does not answer")
+            return await claim(**asked)
+
+        monkeypatch.setattr(house.store, "claim", full)
+        accepted = await house.send("hello")
+        await house.worker.start()
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert failed.is_set()
+
+
+async def test_a_question_that_was_parked_costs_no_attempt_when_the_process_dies(tmp_path: Path) -> None:
+    graph = hosted("agent", questions(World(), ["q1"]))
+    async with open_house(tmp_path / "db", graph) as house:
+        accepted = await house.send({"done": []})
+        await house.until(accepted, TurnStatus.PARKED)
+        await house.die()
+    async with open_house(tmp_path / "db", graph, clock=SystemClock()) as house:
+        turn = await house.turn(accepted)
+        assert (turn.status, turn.attempts) == (TurnStatus.PARKED, 1)
+        (card,) = await house.store.cards(OWNER, accepted.turn)
+        await house.agents.answer(OWNER, accepted.conversation, {card.interrupt_id: "yes"})
+        await house.until(accepted, TurnStatus.COMPLETED)
+        kinds = [event.kind for event in await house.journal(accepted)]
+        assert EventKind.REWIND not in kinds
