@@ -32,8 +32,8 @@ def main(arguments: list[str]) -> NoReturn:
     child = os.fork()
     if child == 0:
         _become(command)
-    for stream in (0, 1):
-        os.close(stream)
+    # Its output stays open here until the end was told on stderr, so that whoever reads both hears why it ended.
+    os.close(0)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     ended = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
