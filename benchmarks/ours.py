@@ -38,8 +38,7 @@ class Ours:
             conversation=self._conversations.get(thread),
             agent=None,
             when_busy="reject",
-            idempotency_key=None,
-            body_digest="",
+            request_key=None,
         )
         self._conversations[thread] = accepted.conversation
         last = None

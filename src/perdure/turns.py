@@ -240,6 +240,14 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestKey:
+    """A client's idempotency key and the digest of the body it came with: the same key with another digest is refused."""
+
+    key: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewTurn:
     """What `Store.accept` needs. `conversation=None` starts a new one. `turn_id` is made by the caller."""
 
@@ -253,9 +261,7 @@ class NewTurn:
     when_busy: str = "reject"
     """`reject` or `enqueue`."""
 
-    idempotency_key: str | None = None
-    body_digest: str = ""
-    """Digest of the request body: the same key with another digest is refused."""
+    request_key: RequestKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

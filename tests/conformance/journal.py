@@ -13,7 +13,7 @@ from langgraph.graph.message import add_messages
 from perdure.events import Event
 from perdure.store.base import LeasedAttempt, Notify, Recovered, Store
 from perdure.testing import FakeClock
-from perdure.turns import Accepted, Failure, FailureCode, Limits, NewTurn, Turn
+from perdure.turns import Accepted, Failure, FailureCode, Limits, NewTurn, RequestKey, Turn
 
 OWNER = "anna"
 STRANGER = "boris"
@@ -93,8 +93,7 @@ class Journal:
                 new_conversation_id=self.name("conversation"),
                 title=message,
                 when_busy=when_busy,
-                idempotency_key=key,
-                body_digest=digest,
+                request_key=RequestKey(key, digest) if key is not None else None,
             )
         )
 

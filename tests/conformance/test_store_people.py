@@ -16,7 +16,7 @@ from perdure.errors import (
 )
 from perdure.events import EventKind
 from perdure.store.base import Question, Store
-from perdure.turns import CardState, Outcome, TurnStatus
+from perdure.turns import CardState, Outcome, RequestKey, TurnStatus
 from tests.conformance.journal import BROKEN, OWNER, STRANGER, Journal, work
 
 # -- accept ---------------------------------------------------------------------------------------------------------------
@@ -121,6 +121,19 @@ async def test_a_failed_turn_is_resumed_with_a_fresh_budget(journal: Journal) ->
     assert turn.budget_from == turn.supersteps
 
 
+async def test_a_resume_repeated_with_its_key_re_opens_the_turn_once(journal: Journal) -> None:
+    attempt = await journal.running()
+    await attempt.finish(TurnStatus.FAILED, BROKEN)
+    thread, key = attempt.turn.conversation, RequestKey("k", "d")
+    assert await journal.store.repeated(OWNER, key) is None
+    first = await journal.store.resume(OWNER, thread, key)
+    again = await journal.store.resume(OWNER, thread, key)
+    assert (again.turn, again.repeated) == (first.turn, True)
+    assert await journal.store.repeated(OWNER, key) == again
+    with pytest.raises(IdempotencyConflict):
+        await journal.store.resume(OWNER, thread, RequestKey("k", "another body"))
+
+
 async def test_a_turn_without_any_checkpoint_can_be_resumed(journal: Journal) -> None:
     attempt = await journal.running()
     await attempt.finish(TurnStatus.FAILED, BROKEN)
@@ -174,6 +187,14 @@ async def test_the_turn_is_queued_when_the_last_card_is_decided(journal: Journal
     accepted = await journal.store.answer(OWNER, thread, {"i-2": {"deep": [1]}}, "anna")
     assert accepted.status is TurnStatus.QUEUED
     assert await journal.store.answers(accepted.turn) == {"i-1": "yes", "i-2": {"deep": [1]}}
+
+
+async def test_an_answer_repeated_with_its_key_counts_once(journal: Journal) -> None:
+    thread = await parked(journal, "i-1")
+    key = RequestKey("k", "d")
+    first = await journal.store.answer(OWNER, thread, {"i-1": "yes"}, "anna", key)
+    again = await journal.store.answer(OWNER, thread, {"i-1": "yes"}, "anna", key)
+    assert (again.turn, again.repeated, first.repeated) == (first.turn, True, False)
 
 
 async def test_the_first_decision_wins_and_the_loser_is_told_who_decided(journal: Journal) -> None:

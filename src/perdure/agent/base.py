@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from perdure.events import Frame
 from perdure.store.base import Page
-from perdure.turns import Accepted, Attempt, Card, Change, Conversation, Turn, TurnStatus
+from perdure.turns import Accepted, Attempt, Card, Change, Conversation, RequestKey, Turn, TurnStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +59,20 @@ class AgentPort(Protocol):
         conversation: str | None,
         agent: str | None,
         when_busy: str,
-        idempotency_key: str | None,
-        body_digest: str,
+        request_key: RequestKey | None,
     ) -> Accepted:
         """Returns after the fsynced commit that holds the message. `input` is `{"message": text}` or `{"input": {...}}`.
         Raises BadRequest (unknown agent or wrong kind of input, with the names), TurnInProgress, NotFound,
         IdempotencyConflict, StorageFull."""
         ...
 
-    async def resume(self, owner: str, conversation: str) -> Accepted:
+    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
         """Re-opens the last turn. Raises TurnNotResumable with the reason."""
         ...
 
-    async def answer(self, owner: str, conversation: str, answers: Mapping[str, Any]) -> Accepted: ...
+    async def answer(
+        self, owner: str, conversation: str, answers: Mapping[str, Any], request_key: RequestKey | None = None
+    ) -> Accepted: ...
 
     async def cancel(self, owner: str, turn: str) -> Turn: ...
 

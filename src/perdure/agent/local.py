@@ -16,7 +16,7 @@ from perdure.events import Frame
 from perdure.graph.load import HostedGraph
 from perdure.store.base import Page, Store
 from perdure.transport.base import SlowWatcher, Subscription, Transport
-from perdure.turns import ENDED, Accepted, Change, Conversation, NewTurn, Turn, TurnStatus
+from perdure.turns import ENDED, Accepted, Change, Conversation, NewTurn, RequestKey, Turn, TurnStatus
 
 TITLE_CHARACTERS = 80
 PAGE = 200
@@ -67,8 +67,7 @@ class LocalAgents:
         conversation: str | None,
         agent: str | None,
         when_busy: str,
-        idempotency_key: str | None,
-        body_digest: str,
+        request_key: RequestKey | None,
     ) -> Accepted:
         chosen = await self._choose(owner, conversation, agent)
         _check_input(chosen, input)
@@ -81,8 +80,7 @@ class LocalAgents:
             new_conversation_id=new_id(),
             title=title_of(input),
             when_busy=when_busy,
-            idempotency_key=idempotency_key,
-            body_digest=body_digest,
+            request_key=request_key,
         )
         return await self._store.accept(new)
 
@@ -100,16 +98,21 @@ class LocalAgents:
             raise BadRequest(f"There is no agent {name!r} here. Agents of this server: {', '.join(self._agents)}.")
         return chosen
 
-    async def resume(self, owner: str, conversation: str) -> Accepted:
+    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
+        repeated = await self._store.repeated(owner, request_key) if request_key is not None else None
+        if repeated is not None:
+            return repeated
         known = await self._store.conversation(owner, conversation)
         turn = await self._store.last_turn(owner, conversation)
         why_not = self._threads.why_not_resumable(turn, await self._threads.state(known))
         if why_not is not None:
             raise TurnNotResumable(why_not, conversation=conversation, turn=turn.id if turn else None)
-        return await self._store.resume(owner, conversation)
+        return await self._store.resume(owner, conversation, request_key)
 
-    async def answer(self, owner: str, conversation: str, answers: Mapping[str, Any]) -> Accepted:
-        return await self._store.answer(owner, conversation, answers, decided_by=owner)
+    async def answer(
+        self, owner: str, conversation: str, answers: Mapping[str, Any], request_key: RequestKey | None = None
+    ) -> Accepted:
+        return await self._store.answer(owner, conversation, answers, owner, request_key)
 
     async def cancel(self, owner: str, turn: str) -> Turn:
         return await self._store.cancel(owner, turn)

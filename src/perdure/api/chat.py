@@ -15,7 +15,7 @@ from perdure.api.schemas import AcceptedReply, ChangesQuery, ChatRequest, Stream
 from perdure.api.stream import EventStream, cursor, encode_change, encode_frame, ends_turn, never
 from perdure.api.wire import JSONReply
 from perdure.errors import BadRequest
-from perdure.turns import Accepted
+from perdure.turns import Accepted, RequestKey
 
 MAX_KEY_LENGTH = 200
 
@@ -46,19 +46,16 @@ async def chat(request: ChatRequest, api: Api, owner: Owner, idempotency_key: Id
 
 
 async def _act(request: ChatRequest, api: Services, owner: str, key: str | None) -> Accepted:
+    request_key = RequestKey(key, digest(request)) if key is not None else None
     if request.resume is None:
-        return await _start(request, api, owner, key)
-    if key is not None:
-        raise BadRequest(
-            "Idempotency-Key belongs to a `message` or an `input`; repeating a `resume` changes nothing twice."
-        )
+        return await _start(request, api, owner, request_key)
     conversation = request.conversation or ""
     if isinstance(request.resume, dict):
-        return await api.agents.answer(owner, conversation, request.resume)
-    return await api.agents.resume(owner, conversation)
+        return await api.agents.answer(owner, conversation, request.resume, request_key)
+    return await api.agents.resume(owner, conversation, request_key)
 
 
-async def _start(request: ChatRequest, api: Services, owner: str, key: str | None) -> Accepted:
+async def _start(request: ChatRequest, api: Services, owner: str, request_key: RequestKey | None) -> Accepted:
     given: dict[str, Any] = {"message": request.message} if request.message is not None else {"input": request.input}
     return await api.agents.start(
         owner,
@@ -66,8 +63,7 @@ async def _start(request: ChatRequest, api: Services, owner: str, key: str | Non
         conversation=request.conversation,
         agent=request.agent,
         when_busy=request.when_busy or "reject",
-        idempotency_key=key,
-        body_digest=digest(request),
+        request_key=request_key,
     )
 
 

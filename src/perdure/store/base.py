@@ -16,7 +16,19 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from perdure.events import Event, RewindReason
 from perdure.ledger import ToolCall
-from perdure.turns import Accepted, Attempt, Card, Change, Conversation, Failure, NewTurn, Outcome, Turn, TurnStatus
+from perdure.turns import (
+    Accepted,
+    Attempt,
+    Card,
+    Change,
+    Conversation,
+    Failure,
+    NewTurn,
+    Outcome,
+    RequestKey,
+    Turn,
+    TurnStatus,
+)
 
 T = TypeVar("T")
 
@@ -118,6 +130,11 @@ class LeasedAttempt(Protocol):
         """running → queued. `RELEASED` takes the attempt back from the count; `RETRIED` leaves it counted."""
         ...
 
+    async def give_up(self, *, not_before: datetime, error: str) -> None:
+        """running → queued after a write failed on the disk (StorageError, StorageFull): the one thing such a latched attempt
+        may still do. Takes the attempt back from the count. Raises LeaseLost after any other latch."""
+        ...
+
     def renew(self, lease_expires_at: datetime) -> bool:
         """Extends the lease, from any thread; False when the lease is no longer ours. Blocks until committed."""
         ...
@@ -131,11 +148,22 @@ class Store(Protocol):
         StorageFull."""
         ...
 
-    async def resume(self, owner: str, conversation: str) -> Accepted:
+    async def repeated(self, owner: str, request_key: RequestKey) -> Accepted | None:
+        """What a request with this key was answered before, None when the key is new. Raises IdempotencyConflict."""
+        ...
+
+    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
         """failed | interrupted → queued: resets the no-progress count, grants a fresh step budget. Raises TurnNotResumable."""
         ...
 
-    async def answer(self, owner: str, conversation: str, answers: Mapping[str, Any], decided_by: str) -> Accepted:
+    async def answer(
+        self,
+        owner: str,
+        conversation: str,
+        answers: Mapping[str, Any],
+        decided_by: str,
+        request_key: RequestKey | None = None,
+    ) -> Accepted:
         """Records decisions by interrupt id (first wins); queues the turn when the last open card is decided.
         Raises NotFound, BadRequest (unknown ids, with the pending ones), CardDecided."""
         ...

@@ -35,6 +35,7 @@ from perdure.turns import (
     Failure,
     FailureCode,
     Outcome,
+    RequestKey,
     Turn,
     TurnStatus,
 )
@@ -117,10 +118,10 @@ class FakeAgents:
 
     async def start(self, owner: str, **asked: Any) -> Accepted:
         self._asked("start", owner=owner, **asked)
-        key = asked["idempotency_key"]
-        if key in self.keys:
-            digest, accepted = self.keys[key]
-            if digest != asked["body_digest"]:
+        key = asked["request_key"]
+        if key is not None and key.key in self.keys:
+            digest, accepted = self.keys[key.key]
+            if digest != key.digest:
                 raise IdempotencyConflict
             return replace(accepted, repeated=True)
         conversation = asked["conversation"] or f"c{len(self.conversations_of) + 1}"
@@ -132,18 +133,20 @@ class FakeAgents:
         status = TurnStatus.WAITING if asked["conversation"] else TurnStatus.QUEUED
         accepted = Accepted(conversation, f"{conversation}-turn", status)
         if key:
-            self.keys[key] = (asked["body_digest"], accepted)
+            self.keys[key.key] = (key.digest, accepted)
         return accepted
 
-    async def resume(self, owner: str, conversation: str) -> Accepted:
-        self._asked("resume", owner=owner, conversation=conversation)
+    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
+        self._asked("resume", owner=owner, conversation=conversation, request_key=request_key)
         self._own(owner, conversation)
         if self.status is not TurnStatus.FAILED:
             raise TurnNotResumable("The last turn is running.", conversation=conversation)
         return Accepted(conversation, f"{conversation}-turn", TurnStatus.QUEUED)
 
-    async def answer(self, owner: str, conversation: str, answers: Mapping[str, Any]) -> Accepted:
-        self._asked("answer", owner=owner, conversation=conversation, answers=answers)
+    async def answer(
+        self, owner: str, conversation: str, answers: Mapping[str, Any], request_key: RequestKey | None = None
+    ) -> Accepted:
+        self._asked("answer", owner=owner, conversation=conversation, answers=answers, request_key=request_key)
         self._own(owner, conversation)
         return Accepted(conversation, f"{conversation}-turn", TurnStatus.QUEUED)
 

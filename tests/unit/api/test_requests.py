@@ -57,8 +57,9 @@ async def test_resume_and_answers_reach_their_verbs(client: httpx2.AsyncClient, 
     assert (await client.post("/api/chat", json={"resume": True, "conversation": "mine"})).status_code == 202
     body = {"conversation": "mine", "resume": {"i1": {"ok": 1}}}
     assert (await client.post("/api/chat", json=body)).status_code == 202
-    assert agents.asked("resume") == [{"owner": "local", "conversation": "mine"}]
-    assert agents.asked("answer") == [{"owner": "local", "conversation": "mine", "answers": {"i1": {"ok": 1}}}]
+    asked = {"owner": "local", "conversation": "mine", "request_key": None}
+    assert agents.asked("resume") == [asked]
+    assert agents.asked("answer") == [asked | {"answers": {"i1": {"ok": 1}}}]
 
 
 async def test_resume_of_nothing_says_why(client: httpx2.AsyncClient) -> None:
@@ -174,10 +175,15 @@ async def test_the_longest_key_is_taken(client: httpx2.AsyncClient) -> None:
     assert response.status_code == 202
 
 
-async def test_a_key_with_a_resume_is_not_silently_ignored(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
-    body = {"resume": True, "conversation": "mine"}
-    refusal(await client.post("/api/chat", json=body, headers={"Idempotency-Key": "k"}), 400, "BAD_REQUEST")
-    assert agents.calls == []
+@pytest.mark.parametrize(("resume", "verb"), [(True, "resume"), ({"i-1": "yes"}, "answer")])
+async def test_a_key_with_a_resume_reaches_the_agent_with_the_digest_of_the_body(
+    client: httpx2.AsyncClient, agents: FakeAgents, resume: object, verb: str
+) -> None:
+    agents.status = TurnStatus.FAILED
+    body = {"resume": resume, "conversation": "mine"}
+    await client.post("/api/chat", json=body, headers={"Idempotency-Key": "k"})
+    (asked,) = agents.asked(verb)
+    assert (asked["request_key"].key, len(asked["request_key"].digest)) == ("k", 64)
 
 
 async def test_conversations_are_listed_read_renamed_and_deleted(

@@ -61,8 +61,7 @@ class House:
             conversation=conversation,
             agent=agent,
             when_busy=busy,
-            idempotency_key=None,
-            body_digest="",
+            request_key=None,
         )
 
     async def turn(self, accepted: Accepted) -> Turn:

@@ -30,7 +30,7 @@ from perdure.store.sqlite.journal import (
     write_event,
 )
 from perdure.store.sqlite.rows import Row, card_from, clean, micros, to_json
-from perdure.turns import REOPENABLE, Accepted, Card, CardState, NewTurn, Turn, TurnStatus
+from perdure.turns import REOPENABLE, Accepted, Card, CardState, NewTurn, RequestKey, Turn, TurnStatus
 
 KEY_LIFETIME = timedelta(days=7)
 """An older idempotency key counts as unused."""
@@ -46,7 +46,7 @@ class Told:
 
 def accept(connection: apsw.Connection, new: NewTurn, now: datetime) -> Accepted:
     """Makes the turn, its message and, for a new one, its conversation durable."""
-    repeated = _met_before(connection, new, now)
+    repeated = repeated_request(connection, new.owner, new.request_key, now)
     if repeated is not None:
         return repeated
     conversation = _conversation_for(connection, new, now)
@@ -54,31 +54,37 @@ def accept(connection: apsw.Connection, new: NewTurn, now: datetime) -> Accepted
     if active is not None and new.when_busy != "enqueue":
         raise _busy(connection, active)
     turn = _insert_turn(connection, new, conversation, active, now)
-    if new.idempotency_key is not None:
-        QUERIES.run(
-            connection,
-            "key_insert",
-            owner=new.owner,
-            key=new.idempotency_key,
-            digest=new.body_digest,
-            turn=new.turn_id,
-            now=micros(now),
-        )
+    _remember_request(connection, new.owner, new.request_key, new.turn_id, now)
     return turn
 
 
-def _met_before(connection: apsw.Connection, new: NewTurn, now: datetime) -> Accepted | None:
-    if new.idempotency_key is None:
+def repeated_request(
+    connection: apsw.Connection, owner: str, request_key: RequestKey | None, now: datetime
+) -> Accepted | None:
+    """What the request was answered before; None without a key, for a new one and for one that is too old to count."""
+    if request_key is None:
         return None
-    row = QUERIES.one(connection, "key", owner=new.owner, key=new.idempotency_key)
-    if row is None:
+    row = QUERIES.one(connection, "key", owner=owner, key=request_key.key)
+    if row is None or row["created_at"] < micros(now - KEY_LIFETIME):
         return None
-    if row["created_at"] < micros(now - KEY_LIFETIME):
-        QUERIES.run(connection, "key_forget", owner=new.owner, key=new.idempotency_key)
-        return None
-    if row["digest"] != new.body_digest:
+    if row["digest"] != request_key.digest:
         raise IdempotencyConflict(conversation=row["conversation"], turn=row["turn"])
     return Accepted(row["conversation"], row["turn"], TurnStatus(row["status"]), repeated=True)
+
+
+def _remember_request(
+    connection: apsw.Connection, owner: str, request_key: RequestKey | None, turn: str, now: datetime
+) -> None:
+    if request_key is not None:
+        QUERIES.run(
+            connection,
+            "key_set",
+            owner=owner,
+            key=request_key.key,
+            digest=request_key.digest,
+            turn=turn,
+            now=micros(now),
+        )
 
 
 def _conversation_for(connection: apsw.Connection, new: NewTurn, now: datetime) -> str:
@@ -145,12 +151,18 @@ def _busy(connection: apsw.Connection, active: Turn) -> TurnInProgress:
     return TurnInProgress(conversation=active.conversation, turn=active.id)
 
 
-def resume(connection: apsw.Connection, owner: str, conversation: str, now: datetime) -> Accepted:
+def resume(
+    connection: apsw.Connection, owner: str, conversation: str, now: datetime, request_key: RequestKey | None = None
+) -> Accepted:
     """Re-opens the thread's last turn, when it failed or was interrupted and the thread is still as it left it."""
+    repeated = repeated_request(connection, owner, request_key, now)
+    if repeated is not None:
+        return repeated
     require_conversation(connection, owner, conversation)
     turn = _resumable_turn(connection, conversation)
     touch(connection, conversation, now)
     guarded(connection, "turn_reopen", id=turn.id, epoch=turn.epoch)
+    _remember_request(connection, owner, request_key, turn.id, now)
     return Accepted(conversation, turn.id, TurnStatus.QUEUED)
 
 
@@ -186,8 +198,12 @@ def answer(
     *,
     decided_by: str,
     now: datetime,
+    request_key: RequestKey | None = None,
 ) -> Told:
     """Records decisions, all or none; queues the turn when no card is open any more."""
+    repeated = repeated_request(connection, owner, request_key, now)
+    if repeated is not None:
+        return Told(repeated)
     require_conversation(connection, owner, conversation)
     turn = turn_of(connection, "turn_active", conversation=conversation) or turn_of(
         connection, "turn_last_started", conversation=conversation
@@ -203,6 +219,7 @@ def answer(
     if all(card.state is not CardState.OPENED for card in _cards(connection, turn.id)):
         guarded(connection, "turn_unpark", id=turn.id, epoch=turn.epoch)
         status = TurnStatus.QUEUED
+    _remember_request(connection, owner, request_key, turn.id, now)
     return Told(Accepted(conversation, turn.id, status), events)
 
 

@@ -59,13 +59,10 @@ SELECT next_seq FROM conversations WHERE id = :id
 SELECT k.digest, k.created_at, t.id AS turn, t.conversation, t.status
 FROM idempotency_keys k JOIN turns t ON t.id = k.turn WHERE k.owner = :owner AND k.key = :key
 
--- key_forget --
--- Frees a key that is too old to count.
-DELETE FROM idempotency_keys WHERE owner = :owner AND key = :key
-
--- key_insert --
--- Remembers the turn that a key started.
-INSERT INTO idempotency_keys (owner, key, digest, turn, created_at) VALUES (:owner, :key, :digest, :turn, :now)
+-- key_set --
+-- Remembers the turn that a request with this key was about; takes the place of a key that is too old to count.
+INSERT OR REPLACE INTO idempotency_keys (owner, key, digest, turn, created_at)
+VALUES (:owner, :key, :digest, :turn, :now)
 
 -- turn_insert --
 -- A new turn. Nothing of it is committed yet, so the rewind boundary lies just before its first seq.
@@ -293,7 +290,7 @@ WHERE id = :id AND status = 'waiting'
 
 -- cards_of_turn --
 -- All cards of a turn, oldest first.
-SELECT * FROM cards WHERE turn = :turn ORDER BY opened_at, id
+SELECT * FROM cards WHERE turn = :turn ORDER BY opened_at, rowid
 
 -- card_insert --
 -- A question that waits for a person.

@@ -44,6 +44,7 @@ from perdure.turns import (
     Limits,
     NewTurn,
     Outcome,
+    RequestKey,
     Turn,
     TurnStatus,
 )
@@ -150,21 +151,36 @@ class SQLiteStore(Reading):
         failpoint("accept.after")
         return accepted
 
-    async def resume(self, owner: str, conversation: str) -> Accepted:
+    async def repeated(self, owner: str, request_key: RequestKey) -> Accepted | None:
+        now = self._clock.now()
+        return await self._readers.run(
+            lambda connection: acceptance.repeated_request(connection, owner, request_key, now)
+        )
+
+    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
         failpoint("resume.before")
         now = self._clock.now()
         resumed = await self._commit(
-            lambda connection: acceptance.resume(connection, owner, conversation, now), "queue", "changes"
+            lambda connection: acceptance.resume(connection, owner, conversation, now, request_key), "queue", "changes"
         )
         failpoint("resume.after")
         return resumed
 
-    async def answer(self, owner: str, conversation: str, answers: Mapping[str, Any], decided_by: str) -> Accepted:
+    async def answer(
+        self,
+        owner: str,
+        conversation: str,
+        answers: Mapping[str, Any],
+        decided_by: str,
+        request_key: RequestKey | None = None,
+    ) -> Accepted:
         failpoint("decision.before")
         now = self._clock.now()
 
         def decide(connection: apsw.Connection) -> Told:
-            return acceptance.answer(connection, owner, conversation, answers, decided_by=decided_by, now=now)
+            return acceptance.answer(
+                connection, owner, conversation, answers, decided_by=decided_by, now=now, request_key=request_key
+            )
 
         told = await self._writer.submit(decide, committed=self._told("queue", "changes"))
         failpoint("decision.after")
