@@ -45,7 +45,7 @@ from perdure.engine.plan import (
 )
 from perdure.engine.relay import Relay
 from perdure.engine.repair import Mend, cancelled, has_open_calls, repair
-from perdure.errors import LeaseLost, StorageError, StorageFull
+from perdure.errors import LeaseLost, StateTypeNotAllowed, StorageError, StorageFull
 from perdure.graph.load import HostedGraph
 from perdure.store.base import LeasedAttempt, Question, Store
 from perdure.turns import Failure, Outcome, TurnStatus
@@ -54,6 +54,12 @@ INPUT = "__input__"
 """LangGraph's name for an update that stands for the input."""
 
 STORAGE_RETRY_SECONDS = 5.0
+"""How long a turn rests that met a failing disk."""
+
+UNSTORABLE = (StateTypeNotAllowed, TypeError, ValueError)
+"""Latches of an attempt that come from what the graph wanted to store."""
+
+HAND_BACK_WAITS_SECONDS = (0.0, 1.0, 3.0)
 STREAM_MODES: Sequence[StreamMode] = ("messages", "tasks", "checkpoints", "custom")
 
 log = structlog.get_logger("perdure.engine")
@@ -72,9 +78,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    outcome: Outcome
-    error: str | None = None
-    delay_seconds: float = 0.0
+    """A planned hand-over: spends no attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,9 @@ class Drive:
             await asyncio.wait({self._work})
         finally:
             await _settle(self._work)
+        latched = self.attempt.latched
+        if isinstance(latched, UNSTORABLE):
+            return Finish(TurnStatus.FAILED, failures.failure_of(latched, None))
         self._raise_if_lost()
         if self._work.cancelled():
             return self._after_cut(self._cause or Cut.STOP)
@@ -186,7 +193,7 @@ class Drive:
 
     def _after_cut(self, cause: Cut) -> Ending:
         self._raise_if_lost()
-        return Undo() if cause is Cut.CANCEL else Release(Outcome.RELEASED)
+        return Undo() if cause is Cut.CANCEL else Release()
 
     def _raise_if_lost(self) -> None:
         if self.attempt.latched is not None:
@@ -288,7 +295,7 @@ class Drive:
 
     def _drained(self) -> Ending:
         if not self._control.spent:
-            return Release(Outcome.RELEASED)
+            return Release()
         return Finish(
             TurnStatus.FAILED, failures.recursion_limit(self._steps_used(), self._agent.settings.recursion_limit)
         )
@@ -302,7 +309,8 @@ class Drive:
         return Finish(TurnStatus.FAILED, failures.subgraph_recursion_limit(self._agent.settings.recursion_limit))
 
     async def _failed(self, error: Exception) -> Ending:
-        self._raise_if_lost()
+        if not isinstance(self.attempt.latched, UNSTORABLE):
+            self._raise_if_lost()
         self._log.warning("turn failed", error=type(error).__name__, exc_info=error)
         return Finish(TurnStatus.FAILED, failures.failure_of(error, await self._failed_node()))
 
@@ -323,9 +331,8 @@ class Drive:
                 await self.attempt.park(questions)
             case Finish(status, failure):
                 await self.attempt.finish(status, failure)
-            case Release(outcome, error, delay_seconds):
-                not_before = self._clock.now() + timedelta(seconds=delay_seconds) if delay_seconds else None
-                await self.attempt.release(outcome, not_before=not_before, error=error)
+            case Release():
+                await self.attempt.release(Outcome.RELEASED)
         self._log.info("attempt ended", ending=_name(ending))
 
     async def _undo(self) -> None:
@@ -350,15 +357,25 @@ class Drive:
             await repair(self._graph, self.attempt.turn.conversation, turn, Mend())
 
     async def _give_back(self, error: StorageError | StorageFull) -> None:
-        """Nothing of this turn could be read or written: it is nobody's failure. Where even the release cannot be written
-        the lease lapses, and the sweep queues the turn once the disk takes writes again."""
+        """Nothing of this turn could be read or written: it is nobody's failure. Where even this cannot be written the lease
+        lapses, and the sweep queues the turn once the disk takes writes again."""
         self._log.error("storage failed; the turn is handed back", error=error.message)
-        if self.attempt.latched is not None:
-            return
-        try:
-            await self._end(Release(Outcome.RETRIED, error.message, STORAGE_RETRY_SECONDS))
-        except (LeaseLost, StorageFull, StorageError) as again:
-            self._log.error("the turn could not be handed back; its lease lapses", error=again.message)
+        for wait_seconds in HAND_BACK_WAITS_SECONDS:
+            await self._clock.sleep(wait_seconds)
+            try:
+                await self._hand_back(error)
+                return
+            except LeaseLost:
+                return
+            except (StorageFull, StorageError) as again:
+                self._log.error("the turn could not be handed back", error=again.message)
+
+    async def _hand_back(self, error: StorageError | StorageFull) -> None:
+        not_before = self._clock.now() + timedelta(seconds=STORAGE_RETRY_SECONDS)
+        if self.attempt.latched is None:
+            await self.attempt.release(Outcome.RELEASED, not_before=not_before, error=error.message)
+        else:
+            await self.attempt.give_up(not_before=not_before, error=error.message)
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -409,8 +426,8 @@ def _name(ending: Ending) -> str:
     match ending:
         case Finish(status):
             return str(status)
-        case Release(outcome):
-            return str(outcome)
+        case Release():
+            return str(Outcome.RELEASED)
         case Park():
             return str(TurnStatus.PARKED)
         case Undo():

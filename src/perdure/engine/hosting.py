@@ -14,7 +14,7 @@ from langgraph._internal._serde import build_serde_allowlist
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.pregel import Pregel
-from langgraph.pregel._loop import AsyncPregelLoop
+from langgraph.pregel._loop import PregelLoop
 
 from perdure.graph.load import HostedGraph
 
@@ -45,8 +45,11 @@ class _NothingSaved:
     def __await__(self) -> Iterator[None]:
         return iter(())
 
+    def result(self) -> None:
+        return None
+
 
 # A subgraph compiled with `checkpointer=False` saves nothing, and LangGraph 1.2 awaits its save under `durability="sync"`
-# all the same: an attribute that such a loop never sets.
-if not hasattr(AsyncPregelLoop, "_put_checkpoint_fut"):
-    AsyncPregelLoop._put_checkpoint_fut = _NothingSaved()  # type: ignore[assignment]
+# all the same: an attribute that such a loop never sets, whether it runs in an asynchronous or a synchronous node.
+if not hasattr(PregelLoop, "_put_checkpoint_fut"):
+    PregelLoop._put_checkpoint_fut = _NothingSaved()  # type: ignore[attr-defined]

@@ -131,7 +131,9 @@ class Worker:
             return await self._next_look()
         except PerdureError as error:
             log.error("turns cannot be claimed now", error=error.message)
-            return self._settings.sweep_seconds
+        except Exception:
+            log.exception("claiming broke; it is tried again")
+        return self._settings.sweep_seconds
 
     async def _claim_all(self) -> None:
         if self._alone is not None:
@@ -220,6 +222,8 @@ class Worker:
                 await self._recovery.sweep()
             except PerdureError as error:
                 log.error("orphans cannot be looked for now", error=error.message)
+            except Exception:
+                log.exception("the sweep broke; it is tried again")
 
     async def _cancel_loop(self) -> None:
         with self._transport.listen("cancel") as bell:
@@ -235,6 +239,9 @@ class Worker:
             requested = await self._store.cancel_requested(self.held())
         except PerdureError as error:
             log.error("cancel requests cannot be read now", error=error.message)
+            return False
+        except Exception:
+            log.exception("reading cancel requests broke; it is tried again")
             return False
         for drive in self._drives.values():
             if drive.attempt.turn.id in requested:

@@ -123,7 +123,8 @@ class LeasedAttempt(Protocol):
         ...
 
     async def finish(self, status: TurnStatus, failure: Failure | None = None) -> None:
-        """running → completed | failed | cancelled with the terminal event; queues the first waiting turn behind it."""
+        """running → completed | failed | cancelled with the terminal event; queues the first waiting turn behind it.
+        `failed` also after a latch by something that cannot be stored (StateTypeNotAllowed, TypeError, ValueError)."""
         ...
 
     async def release(self, outcome: Outcome, *, not_before: datetime | None = None, error: str | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -391,3 +392,46 @@ async def test_a_cancel_that_comes_too_late_changes_nothing(tmp_path: Path) -> N
         accepted = await house.send("hello")
         await house.until(accepted, TurnStatus.COMPLETED)
         assert (await house.agents.cancel(OWNER, accepted.turn)).status is TurnStatus.COMPLETED
+
+
+# -- what may be stored -------------------------------------------------------------------------------------------------
+
+
+class Free(TypedDict, total=False):
+    anything: Any
+
+
+@dataclass
+class Listed:
+    value: int
+
+
+async def test_a_type_that_could_not_be_read_back_ends_the_turn_with_the_line_to_add(tmp_path: Path) -> None:
+    async def make(state: Free) -> Free:
+        return {"anything": Listed(1)}
+
+    graph = StateGraph(Free)
+    graph.add_node("make", make)
+    graph.add_edge(START, "make")
+    async with open_house(tmp_path / "db", hosted("agent", graph.compile())) as house:
+        accepted = await house.send({"anything": None})
+        turn = await house.until(accepted)
+        assert turn.failure is not None
+        assert turn.failure.code is FailureCode.STATE_TYPE_NOT_ALLOWED
+        assert f"{__name__}:Listed" in turn.failure.message
+
+
+async def test_a_type_of_the_settings_is_stored_and_read_back(tmp_path: Path) -> None:
+    async def make(state: Free) -> Free:
+        return {"anything": Listed(1)}
+
+    graph = StateGraph(Free)
+    graph.add_node("make", make)
+    graph.add_edge(START, "make")
+    one = replace(hosted("agent", graph.compile()), state_types=(Listed,))
+    async with open_house(tmp_path / "db", one) as house:
+        accepted = await house.send({"anything": None})
+        assert (await house.until(accepted)).status is TurnStatus.COMPLETED
+        assert (await house.state(accepted)).values == {"anything": Listed(1)}
+        transcript = await house.agents.conversation(OWNER, accepted.conversation)
+        assert transcript.state == {"anything": {"value": 1}}

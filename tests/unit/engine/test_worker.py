@@ -381,6 +381,31 @@ async def test_a_claim_that_fails_on_the_disk_is_tried_again(tmp_path: Path, mon
         assert failed.is_set()
 
 
+async def limit_pages(house: House, pages: int) -> None:
+    """What SQLite may use of the disk: at its present size the next larger write finds it full."""
+    await house.store._writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count={pages}").fetchall())
+
+
+async def test_a_full_disk_fails_no_turn_and_spends_no_attempt(tmp_path: Path) -> None:
+    world, clock = World(), FakeClock()
+    world.hold("one")
+    async with open_house(tmp_path / "db", hosted("agent", chain(world, "one", "x" * 20_000)), clock=clock) as house:
+        accepted = await house.send({"done": []})
+        await world.entered["one"].wait()
+        await limit_pages(house, 1)
+        world.let("one")
+        async with asyncio.timeout(20):
+            while (await house.turn(accepted)).status is TurnStatus.RUNNING:
+                clock.advance(1)
+                await asyncio.sleep(0.01)
+        assert (await house.turn(accepted)).attempts == 0
+        await limit_pages(house, 1_000_000)
+        clock.advance(5)
+        house.transport.ring("queue")
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert (await house.outcomes(accepted))[0] == "released"
+
+
 async def test_a_question_that_was_parked_costs_no_attempt_when_the_process_dies(tmp_path: Path) -> None:
     graph = hosted("agent", questions(World(), ["q1"]))
     async with open_house(tmp_path / "db", graph) as house:

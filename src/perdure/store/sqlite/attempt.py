@@ -16,7 +16,7 @@ import apsw
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from perdure.clock import Clock
-from perdure.errors import LeaseLost
+from perdure.errors import LeaseLost, StateTypeNotAllowed, StorageError, StorageFull
 from perdure.events import Event, EventKind
 from perdure.failpoints import failpoint
 from perdure.ledger import ToolCall
@@ -254,13 +254,15 @@ class SQLiteAttempt:
     async def finish(self, status: TurnStatus, failure: Failure | None = None) -> None:
         _refuse_bad_ending(status, failure)
         failpoint("finish.before")
-        buffered, now = self._close(), self._tools.clock.now()
+        failed = status is TurnStatus.FAILED
+        buffered, now = self._close(despite_latch=failed), self._tools.clock.now()
 
         def transaction(connection: apsw.Connection) -> list[Event]:
-            _write_events(connection, buffered)
+            if self._error is None:
+                _write_events(connection, buffered)
             return endings.finish(connection, self.turn, self._seqs, status, failure, now=now)
 
-        await self._end(transaction, buffered)
+        await self._end(transaction, buffered, despite_latch=failed)
         failpoint("finish.after")
 
     async def release(self, outcome: Outcome, *, not_before: datetime | None = None, error: str | None = None) -> None:
@@ -276,6 +278,21 @@ class SQLiteAttempt:
             )
 
         await self._end(transaction, ())
+        failpoint("release.after")
+
+    async def give_up(self, *, not_before: datetime, error: str) -> None:
+        if not isinstance(self._error, StorageError | StorageFull):
+            raise self._refusal()
+        failpoint("release.before")
+        now = self._tools.clock.now()
+
+        def transaction(connection: apsw.Connection) -> list[Event]:
+            self._check_fence(connection)
+            return endings.give_back(
+                connection, self.turn, self._seqs, Outcome.RELEASED, now, not_before=not_before, error=error
+            )
+
+        await self._tools.writer.submit(transaction, committed=self._tell_end)
         failpoint("release.after")
 
     def renew(self, lease_expires_at: datetime) -> bool:
@@ -296,35 +313,52 @@ class SQLiteAttempt:
 
     # -- fence and latch ----------------------------------------------------------------------------------------------
 
-    def _close(self) -> list[Event]:
+    def _close(self, *, despite_latch: bool = False) -> list[Event]:
         """From here on nothing new is numbered: the last transaction owns the rest of the block."""
-        self._refuse_when_over()
+        if not (despite_latch and self._unstorable and not self._ended):
+            self._refuse_when_over()
         self._ended = True
         self._tools.over(self)
         return self._take_buffer()
 
-    async def _end(self, transaction: Callable[[apsw.Connection], list[Event]], buffered: Sequence[Event]) -> None:
-        def committed(events: list[Event]) -> None:
-            for event in events:
-                publish(self._tools.notify, event)
-            self._tools.notify.ring("queue")
-            self._tools.notify.ring("changes")
+    async def _end(
+        self,
+        transaction: Callable[[apsw.Connection], list[Event]],
+        buffered: Sequence[Event],
+        *,
+        despite_latch: bool = False,
+    ) -> None:
+        await self._write(transaction, buffered, committed=self._tell_end, despite_latch=despite_latch)
 
-        await self._write(transaction, buffered, committed=committed)
+    def _tell_end(self, events: Sequence[Event]) -> None:
+        for event in events:
+            publish(self._tools.notify, event)
+        self._tools.notify.ring("queue")
+        self._tools.notify.ring("changes")
+
+    @property
+    def _unstorable(self) -> bool:
+        """Latched by what was to be written, not by who may write or by the disk: the turn can still be ended as failed."""
+        return isinstance(self._error, StateTypeNotAllowed | TypeError | ValueError)
+
+    def _check_fence(self, connection: apsw.Connection) -> None:
+        if QUERIES.one(connection, "fence", id=self.turn.id, epoch=self.turn.epoch) is None:
+            raise LeaseLost(conversation=self.turn.conversation, turn=self.turn.id)
 
     def _write(
         self,
         transaction: Callable[[apsw.Connection], T],
         events: Sequence[Event],
         committed: Callable[[T], None] | None = None,
+        *,
+        despite_latch: bool = False,
     ) -> asyncio.Future[T]:
         """Enqueues a transaction behind the fence; its events leave after the commit, then `committed` is told."""
 
         def fenced(connection: apsw.Connection) -> T:
-            if self._error is not None:
+            if self._error is not None and not (despite_latch and self._unstorable):
                 raise self._refusal()
-            if QUERIES.one(connection, "fence", id=self.turn.id, epoch=self.turn.epoch) is None:
-                raise LeaseLost(conversation=self.turn.conversation, turn=self.turn.id)
+            self._check_fence(connection)
             return transaction(connection)
 
         def told(result: T) -> None:
