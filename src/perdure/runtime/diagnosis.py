@@ -13,6 +13,7 @@ import httpx2
 
 from perdure.config import AgentSettings, Settings
 from perdure.errors import ConfigurationError
+from perdure.runtime import logs
 from perdure.runtime.agents import examine
 from perdure.runtime.ports import free, taken
 from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
@@ -37,6 +38,7 @@ class Finding:
 async def diagnose(settings: Settings) -> list[Finding]:
     """Every finding, in the order a start would meet them."""
     assert settings.database is not None
+    logs.set_up_command(settings, os.environ)
     holder = _holder(settings.database)
     findings = [*_folder(settings.database), *_database(settings.database)]
     findings.append(await _server(settings, holder))

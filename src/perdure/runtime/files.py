@@ -14,6 +14,7 @@ from uuid import uuid4
 from perdure.clock import SystemClock
 from perdure.config import Settings
 from perdure.errors import DatabaseUnusable
+from perdure.runtime import logs
 from perdure.store.sqlite.backup import copy_into, restore_database
 from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
 from perdure.store.sqlite.lock import Holder, read_lock
@@ -48,6 +49,7 @@ async def restore(source: Path, database: Path) -> Path | None:
 async def prune(settings: Settings, days: float, *, dry_run: bool) -> Mapping[str, int]:
     """Rows by table that are, or would be, removed. Counting beside a running server works on a copy."""
     assert settings.database is not None
+    logs.set_up_command(settings, os.environ)
     holder = read_lock(settings.database)
     if holder is None or not holder.held:
         return await _prune(settings.database, days, dry_run=dry_run)

@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import replace
 from typing import Any, TextIO
 
 import structlog
@@ -98,6 +99,11 @@ def set_up(settings: Settings, environ: Mapping[str, str], stream: TextIO = sys.
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     return redaction
+
+
+def set_up_command(settings: Settings, environ: Mapping[str, str]) -> None:
+    """For a command that uses parts of the server in its own process: only what is wrong, on standard error."""
+    set_up(replace(settings, log_level="error"), environ)
 
 
 def _last(redaction: Redaction, console: bool, stream: TextIO) -> list[Any]:

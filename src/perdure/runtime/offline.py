@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from perdure.clock import SystemClock
 from perdure.config import Settings
 from perdure.errors import ConfigurationError
 from perdure.graph.load import HostedGraph, load_agents
+from perdure.runtime import logs
 from perdure.runtime.runtime import import_from
 from perdure.store.sqlite.readonly import ReadOnlyStore
 from perdure.transport.local import LocalTransport
@@ -25,6 +27,7 @@ from perdure.transport.local import LocalTransport
 async def read_only(settings: Settings) -> AsyncIterator[tuple[httpx2.AsyncBaseTransport, str]]:
     """A transport into the application in this process, and the token it takes. Raises DatabaseUnusable."""
     assert settings.database is not None
+    logs.set_up_command(settings, os.environ)
     clock = SystemClock()
     store = ReadOnlyStore(settings.database, clock=clock)
     try:

@@ -105,7 +105,7 @@ async def test_the_time_server_killed_while_it_is_called_is_an_error_and_is_star
         (server,) = children(os.getpid())
         # A stopped process has received the call and cannot answer it: killed then, it dies in mid-call.
         (child,) = children(server)
-        os.kill(child, signal.SIGSTOP)
+        await stop(child)
         call = asyncio.create_task(clock.ainvoke({"timezone": "Etc/UTC"}))
         await until(lambda: unread(child) > 0, "the call has reached the server's input")
         os.kill(child, signal.SIGKILL)
@@ -224,7 +224,7 @@ async def test_a_hung_server_is_replaced_after_a_call_was_given_up(
     monkeypatch.setattr("perdure.graph.mcp._PING_SECONDS", 0.2)
     async with opened(configure(own=STDIO)) as servers:
         pid = int(await (await tool(servers, "own__pid")).ainvoke({}))
-        os.kill(pid, signal.SIGSTOP)
+        await stop(pid)
         call = asyncio.create_task((await tool(servers, "own__echo")).ainvoke({"text": "hi"}))
         await until(lambda: unread(pid) > 0, "the call has reached the server's input")
         call.cancel()
@@ -346,6 +346,17 @@ async def test_kill_9_of_the_parent_leaves_no_orphan_even_in_mid_call(
 def children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(each) for each in text.split() if alive(int(each))]
+
+
+async def stop(pid: int) -> None:
+    """Stops every thread of the process: from then on it reads nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    await until(lambda: set(thread_states(pid)) == {"T"}, f"process {pid} has stopped")
+
+
+def thread_states(pid: int) -> list[str]:
+    stats = [each.joinpath("stat").read_text() for each in Path(f"/proc/{pid}/task").iterdir()]
+    return [each.rpartition(")")[2].split()[0] for each in stats]
 
 
 def unread(pid: int) -> int:
