@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,9 @@ class Owner:
         self.plans: list[StepPlan] = []
         self.items: list[int | None] = []
         self.latched: BaseException | None = None
+        self.observe: Callable[[apsw.Connection], None] | None = None
+        """Looks at the database at the end of each transaction."""
+
         self._writer = writer
 
     def submit(self, plan: StepPlan, write: StepWrite) -> asyncio.Future[None]:
@@ -68,6 +71,8 @@ class Owner:
                 raise self.latched
             self.items.extend(write(connection))
             self.plans.append(plan)
+            if self.observe is not None:
+                self.observe(connection)
 
         def refused(error: BaseException) -> None:
             self.latched = self.latched or error

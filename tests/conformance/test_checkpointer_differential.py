@@ -75,7 +75,9 @@ actions = st.builds(
 class Machine:
     """One saver, its graph, and the script's effect on it."""
 
-    def __init__(self, saver: BaseCheckpointSaver[Any], reopen: Callable[[], Awaitable[BaseCheckpointSaver[Any]]]) -> None:
+    def __init__(
+        self, saver: BaseCheckpointSaver[Any], reopen: Callable[[], Awaitable[BaseCheckpointSaver[Any]]]
+    ) -> None:
         self._reopen = reopen
         self.turn = Turn()
         self.serial = 0
@@ -86,7 +88,7 @@ class Machine:
         inner = StateGraph(State)
         inner.add_node("think", lambda state: {"messages": [AIMessage("thought", id=self.name("thought"))]})
         inner.add_edge(START, "think")
-        graph = StateGraph(State)
+        graph: Any = StateGraph(State)
         graph.add_node("act", self._act)
         graph.add_node("tool", self._tool)
         graph.add_node("inner", inner.compile())
@@ -172,7 +174,7 @@ class Machine:
     async def _resume(self, action: Action, config: dict[str, Any]) -> None:
         state = await self.graph.aget_state(config)
         if state.interrupts:
-            answers = Command(resume={each.id: action.turn.text for each in state.interrupts})
+            answers: Command[Any] = Command(resume={each.id: action.turn.text for each in state.interrupts})
             await self.graph.ainvoke(answers, config, durability="sync")
         elif state.tasks:
             self.turn = replace(self.turn, failing=-1)
@@ -275,7 +277,9 @@ def _same(saver: BaseCheckpointSaver[Any]) -> Callable[[], Awaitable[BaseCheckpo
 
 
 @pytest.mark.parametrize(
-    ("verify", "memory_bytes"), [(False, 10**8), (False, 0), (True, 10**8)], ids=["remembering", "forgetful", "verifying"]
+    ("verify", "memory_bytes"),
+    [(False, 10**8), (False, 0), (True, 10**8)],
+    ids=["remembering", "forgetful", "verifying"],
 )
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(script=st.lists(actions, min_size=1, max_size=9))

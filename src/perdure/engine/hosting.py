@@ -52,4 +52,4 @@ class _NothingSaved:
 # A subgraph compiled with `checkpointer=False` saves nothing, and LangGraph 1.2 awaits its save under `durability="sync"`
 # all the same: an attribute that such a loop never sets, whether it runs in an asynchronous or a synchronous node.
 if not hasattr(PregelLoop, "_put_checkpoint_fut"):
-    PregelLoop._put_checkpoint_fut = _NothingSaved()  # type: ignore[attr-defined]
+    PregelLoop._put_checkpoint_fut = _NothingSaved()  # type: ignore[assignment]

@@ -30,7 +30,7 @@ INSERT INTO items (id, kind, data, refs) VALUES (?, ?, ?, ?);
 
 -- list_put --
 -- A new list.
-INSERT INTO lists (id, parent_id, parent_length, depth) VALUES (?, ?, ?, ?);
+INSERT INTO lists (id, owner, parent_id, parent_length, depth) VALUES (?, ?, ?, ?, ?);
 
 -- element_put --
 -- One element at the end of a list. A second writer of the same place breaks the primary key and is refused.
@@ -105,7 +105,7 @@ ORDER BY task_path, task_id, idx;
 
 -- list_of --
 -- A list's own row and how many elements it has.
-SELECT parent_id, parent_length, depth,
+SELECT owner, parent_id, parent_length, depth,
        coalesce((SELECT max(idx) + 1 FROM list_elements WHERE list_id = :id), parent_length)
 FROM lists WHERE id = :id;
 

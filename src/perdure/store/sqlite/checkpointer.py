@@ -351,6 +351,8 @@ class Checkpointer(BaseCheckpointSaver[str]):
         await self._on_threads(threads, lambda connection: delete_checkpoints(connection, places))
 
     async def _on_threads(self, threads: Sequence[str], change: Callable[[apsw.Connection], None]) -> None:
+        if self._authority.run_id is not None:
+            raise LeaseLost("An attempt writes its own turn alone, no whole threads.")
         mark = 0
 
         def write(connection: apsw.Connection) -> Sequence[int | None]:

@@ -7,7 +7,7 @@ items. Chains of parents end after `MAX_DEPTH`: then the new list names all its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 
 from perdure.store.sqlite.elements import Element
-from perdure.store.sqlite.memory import ListValue, StoredList
+from perdure.store.sqlite.memory import ListValue, StoredList, ThreadMemory
 from perdure.store.sqlite.queries import Queries
 
 MAX_DEPTH = 32
@@ -48,7 +48,7 @@ class ListChange:
     def store(self, connection: apsw.Connection) -> None:
         stored = self.value.stored
         if self.new:
-            row = (stored.id, stored.parent_id, stored.parent_length, stored.depth)
+            row = (stored.id, stored.owner, stored.parent_id, stored.parent_length, stored.depth)
             connection.execute(QUERIES["list_put"], row)
         if self.tail:
             start = self.value.length - len(self.tail)
@@ -59,24 +59,32 @@ class ListChange:
 def plan_list(
     base: ListValue | None,
     elements: list[Element],
-    known: Mapping[int, StoredList],
+    memory: ThreadMemory,
     numbers: Iterator[int],
     *,
     delta: bool = False,
 ) -> ListChange:
     """The cheapest way from `base` (the channel's list at the parent checkpoint) to `elements`."""
     if base is None:
-        return _new_list(None, 0, elements, numbers, delta)
+        return ListChange(ListValue(_list_of(memory, elements, numbers), len(elements), delta), True, 0, elements)
     same = _common(base, elements)
     if same == len(elements):
         return ListChange(ListValue(base.stored, same, delta), False, same)
-    if same == base.length == len(base.stored.elements):
+    if same == base.length == len(base.stored.elements) and base.stored.owner == memory.thread_id:
         value = ListValue(base.stored, len(elements), delta)
         return ListChange(value, False, same, elements[same:])
     parent = base.stored
-    while parent.parent_id is not None and same <= parent.parent_length and parent.parent_id in known:
-        parent = known[parent.parent_id]
-    return _new_list(parent, same, elements, numbers, delta)
+    while parent.parent_id is not None and same <= parent.parent_length and parent.parent_id in memory.lists:
+        parent = memory.lists[parent.parent_id]
+    stored = _list_of(memory, elements, numbers)
+    if same == 0 or parent.depth >= MAX_DEPTH:
+        return ListChange(ListValue(stored, len(elements), delta), True, same, elements)
+    stored.parent_id, stored.parent_length, stored.depth = parent.id, same, parent.depth + 1
+    return ListChange(ListValue(stored, len(elements), delta), True, same, elements[same:])
+
+
+def _list_of(memory: ThreadMemory, elements: list[Element], numbers: Iterator[int]) -> StoredList:
+    return StoredList(next(numbers), memory.thread_id, list(elements), None, 0, 0)
 
 
 def _common(base: ListValue, elements: Sequence[Element]) -> int:
@@ -86,13 +94,3 @@ def _common(base: ListValue, elements: Sequence[Element]) -> int:
         if theirs[place] is not elements[place]:
             return place
     return length
-
-
-def _new_list(
-    parent: StoredList | None, shared: int, elements: list[Element], numbers: Iterator[int], delta: bool
-) -> ListChange:
-    if parent is None or shared == 0 or parent.depth >= MAX_DEPTH:
-        stored = StoredList(next(numbers), list(elements), None, 0, 0)
-        return ListChange(ListValue(stored, len(elements), delta), True, shared, elements)
-    stored = StoredList(next(numbers), list(elements), parent.id, shared, parent.depth + 1)
-    return ListChange(ListValue(stored, len(elements), delta), True, shared, elements[shared:])

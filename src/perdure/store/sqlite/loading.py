@@ -120,12 +120,14 @@ class Loader:
         known = self.memory.lists.get(list_id) or self.lists.get(list_id)
         if known is not None and len(known.elements) >= length:
             return known
-        for parent_id, parent_length, depth, whole in self.connection.execute(QUERIES["list_of"], {"id": list_id}):
+        for owner, parent_id, parent_length, depth, whole in self.connection.execute(
+            QUERIES["list_of"], {"id": list_id}
+        ):
             rows = self.connection.execute(QUERIES["elements_of"], {"id": list_id, "length": whole})
             elements = [self._adopted(*row) for row in rows]
             if len(elements) != whole:
                 raise StorageError(f"List {list_id} of the thread has lost elements: the database is damaged.")
-            self.lists[list_id] = StoredList(list_id, elements, parent_id, parent_length, depth)
+            self.lists[list_id] = StoredList(list_id, owner, elements, parent_id, parent_length, depth)
             return self.lists[list_id]
         raise StorageError(f"List {list_id} of the thread is missing: the database is damaged.")
 

@@ -39,6 +39,9 @@ class StoredList:
     """A list's row and all its elements so far."""
 
     id: int
+    owner: str
+    """The thread that may append to it."""
+
     elements: list[Element]
     parent_id: int | None
     parent_length: int

@@ -141,7 +141,7 @@ class CheckpointWrite:
     def _encode_list(self, channel: str, values: list[Any], delta: bool) -> None:
         base = self._parent.lists.get(channel) if self._parent is not None else None
         elements = self._draft.elements(values, base.elements if base is not None else [])
-        change = plan_list(base, elements, self._memory.lists, self._numbers, delta=delta)
+        change = plan_list(base, elements, self._memory, self._numbers, delta=delta)
         self._lists.append(change)
         self._view.lists[channel] = change.value
         if channel == MESSAGES and not self._view.ns:

@@ -35,9 +35,10 @@ CREATE TABLE items (
 );
 
 -- A list shares the first `parent_length` elements of its parent and owns those from there on. It only ever grows at its
--- end; any other change starts a new list.
+-- end, and only by its owner: a copied thread starts a list of its own there. Any other change starts a new list, too.
 CREATE TABLE lists (
     id            INTEGER PRIMARY KEY,
+    owner         TEXT NOT NULL,                 -- the thread
     parent_id     INTEGER,
     parent_length INTEGER NOT NULL,
     depth         INTEGER NOT NULL
