@@ -229,29 +229,6 @@ def test_pruning_counts_first_and_leaves_a_running_servers_file_alone(
     assert not perdure.json("prune", "--dry-run", "--retention-days", "0.0000001")["rows"].get("checkpoints")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "variables", "said", "mend"),
-    [
-        (("--model", "openai:gpt-x"), {"OPENAI_API_KEY": ""}, "OPENAI_API_KEY", "message"),
-        (("--model", "nobody:model"), {}, "nobody", "message"),
-        (("--model", "openai:x", "--model-base-url", "http://127.0.0.1:1/v1"), {}, "takes no connection", "message"),
-        (("--mcp-config", "dead.json"), {}, "no-such-command", "message"),
-        (("--mcp-config", "broken.json"), {}, "not valid JSON", "message"),
-        (("--database", "not-ours.db"), {}, "not-ours.db", "--database"),
-    ],
-)
-def test_the_doctor_names_what_is_wrong_and_what_mends_it(
-    perdure: CommandLine, arguments: tuple[str, ...], variables: dict[str, str], said: str, mend: str
-) -> None:
-    (perdure.folder / "dead.json").write_text('{"mcpServers": {"dead": {"command": "no-such-command"}}}')
-    (perdure.folder / "broken.json").write_text("{")
-    (perdure.folder / "not-ours.db").write_bytes(b"no database " * 100)
-    done = perdure("doctor", "--json", *arguments, **variables)
-    assert done.returncode == 1, done.stdout + done.stderr
-    wrong = [finding for finding in json.loads(done.stdout)["findings"] if not finding["well"]]
-    assert len(wrong) == 1 and said in wrong[0]["message"] and mend in wrong[0]["mend"]
-
-
 def test_the_doctor_names_who_has_the_port(running: ServerProcess, perdure: CommandLine) -> None:
     port = running.address.rpartition(":")[2]
     done = perdure("doctor", "--json", "--port", port)

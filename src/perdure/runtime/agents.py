@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from perdure.clock import SystemClock
 from perdure.config import AgentSettings, Settings
+from perdure.graph.errors import ModelNotConfigured
 from perdure.graph.load import HostedGraph, load_agent
 
 CONNECT_SECONDS = 5.0
@@ -19,9 +20,19 @@ async def examine(agent: AgentSettings, settings: Settings) -> list[str]:
     try:
         if hosted.tools is not None:
             await hosted.tools.all()  # connects to each MCP server, so that `problems` knows
-        return [*hosted.problems(), *await _unreachable(hosted)]
+        return [*(hosted.problems() or await _not_creatable(hosted)), *await _unreachable(hosted)]
     finally:
         await hosted.close()
+
+
+async def _not_creatable(hosted: HostedGraph) -> list[str]:
+    """What a provider's package says when the model is made; this makes no network call."""
+    try:
+        if hosted.model is not None:
+            await hosted.model.get()
+    except ModelNotConfigured as error:
+        return [error.message]
+    return []
 
 
 async def _unreachable(hosted: HostedGraph) -> list[str]:

@@ -188,7 +188,10 @@ async def _agent(agent: AgentSettings, settings: Settings) -> list[Finding]:
     try:
         problems = await examine(agent, settings)
     except ConfigurationError as error:
-        return [Finding(subject, False, problem, "mend it and start again") for problem in error.problems]
+        return [
+            Finding(subject, False, problem, "mend what the message names, then start again")
+            for problem in error.problems
+        ]
     if problems:
         return [
             Finding(subject, False, problem, "see the message; the agent works again without a restart")

@@ -1,0 +1,118 @@
+"""Every example is served by a real server and does what its first lines promise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import LIMIT_SECONDS, ServerProcess, environment, eventually
+from tests.servers.process import ServerProcess as ScriptedProcess
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+Serve = Callable[..., ServerProcess]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    started: list[ServerProcess] = []
+
+    def start(project: str, **variables: str) -> ServerProcess:
+        server = ServerProcess(tmp_path, PERDURE_PROJECT=str(EXAMPLES / project), **variables)
+        started.append(server)
+        return server.start()
+
+    yield start
+    for server in started:
+        server.close()
+
+
+def test_a_graph_of_your_own_is_served_as_it_is(serve: Serve) -> None:
+    server = serve("own_graph/langgraph.json")
+    accepted = server.say("speak up")
+    server.until(accepted["turn"], "completed")
+    assert server.answer_of(accepted["conversation"]) == "SPEAK UP"
+
+
+@pytest.mark.parametrize(("answer", "receipt"), [("yes", "ordered: lamp"), ("no", "not ordered")])
+def test_an_approval_waits_across_a_kill_for_its_answer(serve: Serve, answer: str, receipt: str) -> None:
+    server = serve("approval/perdure.toml")
+    accepted = server.post("/api/chat", {"input": {"item": "lamp"}}).json()
+    (card,) = server.until(accepted["turn"], "parked")["cards"]
+    assert card["request"] == {"question": "Order one lamp?"}
+    server.kill()
+    server.start()
+    body = {"conversation": accepted["conversation"], "resume": {card["interrupt_id"]: answer}}
+    assert server.post("/api/chat", body).status_code == 202
+    server.until(accepted["turn"], "completed")
+    state = server.get(f"/api/conversations/{accepted['conversation']}").json()["state"]
+    assert state["receipt"] == receipt
+
+
+def test_a_model_uses_python_and_mcp_tools(serve: Serve) -> None:
+    """The example's model name is served by a scripted server of the OpenAI protocol."""
+    model = ScriptedProcess("tests.servers.openai_server")
+    try:
+        port = model.start()
+        calls = [
+            {"id": "c1", "name": "days_between", "arguments": {"first": "2026-11-30", "second": "2026-12-24"}},
+            {"id": "c2", "name": "time__get_current_time", "arguments": {"timezone": "UTC"}},
+        ]
+        write_script(port, [{"calls": calls}, {"say": "24 days"}])
+        python = str(Path(sys.executable).parent)
+        server = serve(
+            "tools/perdure.toml",
+            OPENAI_API_KEY="none",
+            PERDURE_MODEL_BASE_URL=f"http://127.0.0.1:{port}/v1",
+            PATH=f"{python}{os.pathsep}{os.environ['PATH']}",
+        )
+        accepted = server.say("How long until Christmas Eve?")
+        server.until(accepted["turn"], "completed")
+        messages = server.get(f"/api/conversations/{accepted['conversation']}").json()["messages"]
+    finally:
+        model.close()
+    results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
+    assert results["c1"]["content"] == "24"
+    assert results["c2"]["status"] == "success", results["c2"]
+    assert messages[-1]["content"] == "24 days"
+
+
+def write_script(port: int, steps: list[dict[str, Any]]) -> None:
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/script", data=json.dumps(steps).encode(), method="PUT"
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 200
+
+
+def test_the_client_prints_the_answer_once_although_the_server_dies(serve: Serve) -> None:
+    server = serve("../tests/crash/graphs/perdure.toml", PERDURE_PORT="0")
+    port = server.address.rpartition(":")[2]
+    client = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "client.py"), server.address, "four-step job"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(PERDURE_TOKEN=server.token),
+    )
+    try:
+        wait_for_effects(server, 2)
+        server.kill()
+        server.start(PERDURE_PORT=port)
+        out, err = client.communicate(timeout=LIMIT_SECONDS)
+    finally:
+        client.kill()
+    assert client.returncode == 0, err
+    assert out.strip().splitlines()[-1] == "All four steps are done: one, two, three, four."
+    assert out.count("All four steps are done") == 1
+
+
+def wait_for_effects(server: ServerProcess, count: int) -> None:
+    eventually(lambda: sum(server.effects().values()) >= count, f"{count} effects")

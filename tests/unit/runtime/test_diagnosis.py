@@ -1,0 +1,115 @@
+"""The doctor: each thing that can be wrong is found, named, and comes with what mends it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from perdure.clock import SystemClock
+from perdure.runtime.diagnosis import Finding, diagnose
+from perdure.settings import load
+from perdure.store.sqlite.lock import DatabaseLock, Holder
+from perdure.store.sqlite.store import open_store
+from perdure.transport.local import LocalTransport
+from perdure.turns import Limits
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+async def wrong(folder: Path, **flags: Any) -> list[Finding]:
+    """What is found wrong with these settings in a folder."""
+    settings = load({"database": "perdure.db", "port": "0", **flags}, {}, folder)
+    return [finding for finding in await diagnose(settings) if not finding.well]
+
+
+async def make_database(path: Path) -> None:
+    store = await open_store(path, clock=SystemClock(), limits=Limits(), notify=LocalTransport())
+    await store.close()
+
+
+async def test_an_empty_folder_and_a_fresh_database_are_well(tmp_path: Path) -> None:
+    assert await wrong(tmp_path) == []
+    await make_database(tmp_path / "perdure.db")
+    assert await wrong(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "subject", "said"),
+    [
+        ({"model": "openai:gpt-x"}, "agent agent", "OPENAI_API_KEY"),
+        ({"model": "nobody:model"}, "agent agent", "nobody"),
+        ({"model": "openai:x", "model_base_url": "http://127.0.0.1:1/v1"}, "agent agent", "takes no connection"),
+        ({"mcp_config": "dead.json"}, "agent agent", "no-such-command"),
+        ({"mcp_config": "broken.json"}, "agent agent", "not valid JSON"),
+        ({"tools": ["./absent.py:tool"]}, "agent agent", "absent.py"),
+        ({"database": "not-ours.db"}, "database", "not a database"),
+        ({"database": "file/perdure.db"}, "folder", "not a folder"),
+    ],
+)
+async def test_what_is_wrong_is_named_with_what_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: dict[str, Any], subject: str, said: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (tmp_path / "dead.json").write_text('{"mcpServers": {"dead": {"command": "no-such-command"}}}')
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "not-ours.db").write_bytes(b"no database " * 100)
+    (tmp_path / "file").write_text("")
+    found = await wrong(tmp_path, **flags)
+    assert [finding.subject for finding in found] == [subject]
+    assert said in found[0].message and found[0].mend
+
+
+async def test_damage_in_the_middle_of_a_database_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "perdure.db"
+    await make_database(path)
+    content = bytearray(path.read_bytes())
+    content[-8_192:] = b"\xff" * 8_192
+    path.write_bytes(content)
+    found = await wrong(tmp_path)
+    assert found[0].subject == "database" and "damaged" in found[0].message and "restore" in found[0].mend
+
+
+async def test_a_lock_whose_holder_does_not_answer_is_named_with_its_pid(tmp_path: Path) -> None:
+    lock = DatabaseLock(tmp_path / "perdure.db", Holder(os.getpid(), "here", "boot", "1"))
+    try:
+        assert f"kill {os.getpid()}" in (await wrong(tmp_path))[0].mend
+        lock.announce("http://127.0.0.1:1", None)
+        assert "does not answer" in (await wrong(tmp_path))[0].message
+    finally:
+        lock.release()
+
+
+async def test_a_taken_port_is_named_with_the_flag(tmp_path: Path) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        found = await wrong(tmp_path, port=str(port))
+    assert [finding.subject for finding in found] == ["port"]
+    assert str(port) in found[0].message and "--port" in found[0].mend
+
+
+async def test_a_token_that_others_can_read_is_named_with_chmod(tmp_path: Path) -> None:
+    (tmp_path / "perdure.token").write_text("secret")
+    (tmp_path / "perdure.token").chmod(0o644)
+    assert (await wrong(tmp_path))[0].mend == f"chmod 600 {tmp_path / 'perdure.token'}"
+
+
+async def test_a_nearly_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.runtime.diagnosis.LOW_BYTES", 10**30)
+    assert [finding.subject for finding in await wrong(tmp_path)] == ["disk"]
