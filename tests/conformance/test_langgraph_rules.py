@@ -154,6 +154,7 @@ async def test_a_write_must_name_its_turn_and_its_thread(tmp_path: Path) -> None
             named = config(run_id) | {"configurable": {"thread_id": thread}}
             with pytest.raises(LeaseLost, match=r"turn|thread"):
                 await agent(database.saver_of(owner)).ainvoke(question("hello", "h"), named, durability="sync")
+            await owner.settle()
             assert owner.latched is not None
         assert await database.count("checkpoints") == 0
         assert await database.count("writes") == 0

@@ -287,6 +287,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
             "limit": -1 if limit is None else limit,
         }
         query = "places_of_all"
+        await self._authority.settle()
         if config is not None:
             query = "places_of_space"
             bindings["thread_id"] = str(config["configurable"]["thread_id"])

@@ -29,6 +29,9 @@ KINDS = ("null", "bytes", "bytearray", "msgpack")
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _UNPACK = ormsgpack.OPT_NON_STR_KEYS
 
+_NAMELESS = frozenset({str, int, float, bool})
+"""Values that name no type."""
+
 TypeName = tuple[str, ...]
 
 
@@ -60,7 +63,7 @@ class StrictSerializer(JsonPlusSerializer):
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         kind, data = super().dumps_typed(obj)
-        if kind == "msgpack" and (refused := self._refused(data)):
+        if kind == "msgpack" and type(obj) not in _NAMELESS and (refused := self._refused(data)):
             raise StateTypeNotAllowed(_refusal(refused))
         return kind, data
 

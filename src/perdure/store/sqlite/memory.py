@@ -31,6 +31,9 @@ VIEWS = 32
 ELEMENT_BYTES = 1_500
 """What an element costs beside its data: a guess, for the budget."""
 
+THREADS = 1_024
+"""Threads remembered at most."""
+
 DEFAULT_BYTES = 96 * 1024 * 1024
 
 
@@ -158,6 +161,8 @@ class Memories:
         self._kept.clear()
 
     def _shrink(self, newest: ThreadMemory) -> None:
+        if len(self._kept) > THREADS:
+            self._drop_oldest()
         total = sum(memory.cost for memory in self._kept.values())
         for memory in list(self._kept.values()):
             if total <= self._bytes:
@@ -165,6 +170,15 @@ class Memories:
             if memory.pending == 0 and memory is not newest:
                 total -= memory.cost
                 del self._kept[memory.thread_id]
+
+    def _drop_oldest(self) -> None:
+        for memory in list(self._kept.values())[: len(self._kept) - THREADS]:
+            if memory.pending == 0:
+                del self._kept[memory.thread_id]
+
+
+NOTHING = Encoded(0, b"")
+"""None."""
 
 
 class Draft:
@@ -213,6 +227,8 @@ class Draft:
 
     def encode(self, value: Any) -> Encoded:
         """A value with its messages, and the larger elements of a list, lifted out."""
+        if value is None:
+            return NOTHING
         refs: list[tuple[Path, Element]] = []
         skeleton = self._lift(value, (), refs)
         return Encoded(*self._serializer.dumps(skeleton), tuple(refs))
