@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.acceptance.conftest import LIMIT_SECONDS, ServerProcess, environment, eventually
-from tests.servers.process import ServerProcess as ScriptedProcess
+from tests.servers.process import OpenAiServer
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Serve = Callable[..., ServerProcess]
@@ -58,19 +55,18 @@ def test_an_approval_waits_across_a_kill_for_its_answer(serve: Serve, answer: st
 
 def test_a_model_uses_python_and_mcp_tools(serve: Serve) -> None:
     """The example's model name is served by a scripted server of the OpenAI protocol."""
-    model = ScriptedProcess("tests.servers.openai_server")
+    model = OpenAiServer()
     try:
-        port = model.start()
         calls = [
             {"id": "c1", "name": "days_between", "arguments": {"first": "2026-11-30", "second": "2026-12-24"}},
             {"id": "c2", "name": "time__get_current_time", "arguments": {"timezone": "UTC"}},
         ]
-        write_script(port, [{"calls": calls}, {"say": "24 days"}])
+        model.script({"calls": calls}, {"say": "24 days"})
         python = str(Path(sys.executable).parent)
         server = serve(
             "tools/perdure.toml",
             OPENAI_API_KEY="none",
-            PERDURE_MODEL_BASE_URL=f"http://127.0.0.1:{port}/v1",
+            PERDURE_MODEL_BASE_URL=model.base_url,
             PATH=f"{python}{os.pathsep}{os.environ['PATH']}",
         )
         accepted = server.say("How long until Christmas Eve?")
@@ -81,15 +77,7 @@ def test_a_model_uses_python_and_mcp_tools(serve: Serve) -> None:
     results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
     assert results["c1"]["content"] == "24"
     assert results["c2"]["status"] == "success", results["c2"]
-    assert messages[-1]["content"] == "24 days"
-
-
-def write_script(port: int, steps: list[dict[str, Any]]) -> None:
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/script", data=json.dumps(steps).encode(), method="PUT"
-    )
-    with urllib.request.urlopen(request) as answer:
-        assert answer.status == 200
+    assert messages[-1]["content"].strip() == "24 days"
 
 
 def test_the_client_prints_the_answer_once_although_the_server_dies(serve: Serve) -> None:
