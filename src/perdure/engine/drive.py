@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Any
@@ -23,8 +22,9 @@ from perdure import ledger
 from perdure.clock import Clock
 from perdure.engine import failures
 from perdure.engine.control import StepControl, steps_left
+from perdure.engine.endings import Ending, Finish, Park, Release, Undo, breakpoint_question, name_of
 from perdure.engine.hosting import host
-from perdure.engine.inputs import graph_input, human_message
+from perdure.engine.inputs import graph_input
 from perdure.engine.ledger import AttemptLedger
 from perdure.engine.plan import (
     Begin,
@@ -43,12 +43,12 @@ from perdure.engine.plan import (
     owns_head,
     plan,
 )
-from perdure.engine.relay import Relay
-from perdure.engine.repair import Mend, cancelled, has_open_calls, repair
+from perdure.engine.relay import Relay, recorded_tasks
+from perdure.engine.repair import Mend, has_open_calls, repair, undo
 from perdure.errors import LeaseLost, StateTypeNotAllowed, StorageError, StorageFull
 from perdure.graph.load import HostedGraph
 from perdure.store.base import LeasedAttempt, Question, Store
-from perdure.turns import Failure, Outcome, TurnStatus
+from perdure.turns import Outcome, TurnStatus
 
 INPUT = "__input__"
 """LangGraph's name for an update that stands for the input."""
@@ -63,30 +63,6 @@ HAND_BACK_WAITS_SECONDS = (0.0, 1.0, 3.0)
 STREAM_MODES: Sequence[StreamMode] = ("messages", "tasks", "checkpoints", "custom")
 
 log = structlog.get_logger("perdure.engine")
-
-
-@dataclass(frozen=True, slots=True)
-class Park:
-    questions: Sequence[Question]
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    status: TurnStatus
-    failure: Failure | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A planned hand-over: spends no attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Undo:
-    """Repair the thread, then close the turn as cancelled."""
-
-
-Ending = Park | Finish | Release | Undo
 
 
 class Cut(Enum):
@@ -230,7 +206,7 @@ class Drive:
             case Stay(questions):
                 return Park([Question(each.id, each.value) for each in questions])
             case ParkAtBreakpoint(question_id, nodes):
-                return Park([_breakpoint(question_id, nodes)])
+                return Park([breakpoint_question(question_id, nodes)])
             case Begin(needs_repair):
                 await self._begin(state, needs_repair)
             case Resume(given):
@@ -290,7 +266,7 @@ class Drive:
                 return Finish(TurnStatus.FAILED, failures.question_repeated())
             return Park([Question(each.id, each.value) for each in state.interrupts])
         if state.tasks:
-            return Park([_breakpoint(breakpoint_id(state), [task.name for task in state.tasks])])
+            return Park([breakpoint_question(breakpoint_id(state), [task.name for task in state.tasks])])
         return Finish(TurnStatus.COMPLETED)
 
     def _drained(self) -> Ending:
@@ -333,28 +309,17 @@ class Drive:
                 await self.attempt.finish(status, failure)
             case Release():
                 await self.attempt.release(Outcome.RELEASED)
-        self._log.info("attempt ended", ending=_name(ending))
+        self._log.info("attempt ended", ending=name_of(ending))
 
     async def _undo(self) -> None:
-        turn = self.attempt.turn
         spoken = self._relay.spoken() if self._relay is not None else None
-        mend = cancelled(human_message(turn), spoken)
         try:
-            await self._undo_others(turn.id, mend)
-            await repair(self._graph, turn.conversation, turn.id, mend)
+            await undo(self._graph, self.attempt.turn, spoken)
         except (LeaseLost, StorageFull, StorageError):
             raise
         except Exception as error:  # the graph's own code (a reducer, a router): the cancel still counts
             self._raise_if_lost()
             self._log.exception("the thread was not wholly repaired", error=type(error).__name__)
-
-    async def _undo_others(self, turn: str, mend: Mend) -> None:
-        """A turn that is cancelled before it began: what an earlier one left open was not cancelled by this person."""
-        if mend.human is None:
-            return
-        state = await self._head()
-        if not owns_head(turn, state) and (state.tasks or has_open_calls(state)):
-            await repair(self._graph, self.attempt.turn.conversation, turn, Mend())
 
     async def _give_back(self, error: StorageError | StorageFull) -> None:
         """Nothing of this turn could be read or written: it is nobody's failure. Where even this cannot be written the lease
@@ -403,35 +368,8 @@ class Drive:
         return self._agent.settings.recursion_limit - self._steps_left()
 
 
-def recorded_tasks(state: StateSnapshot) -> frozenset[str]:
-    """Ids of pending tasks, subgraphs included, whose result is recorded already."""
-    found: set[str] = set()
-    for task in state.tasks:
-        if task.result is not None:
-            found.add(task.id)
-        if isinstance(task.state, StateSnapshot):
-            found |= recorded_tasks(task.state)
-    return frozenset(found)
-
-
-def _breakpoint(question_id: str, nodes: Sequence[str]) -> Question:
-    return Question(question_id, {"breakpoint": list(nodes)})
-
-
 def _nodes(named: Sequence[str] | str) -> tuple[str, ...]:
     return (named,) if isinstance(named, str) else tuple(named)
-
-
-def _name(ending: Ending) -> str:
-    match ending:
-        case Finish(status):
-            return str(status)
-        case Release():
-            return str(Outcome.RELEASED)
-        case Park():
-            return str(TurnStatus.PARKED)
-        case Undo():
-            return str(TurnStatus.CANCELLED)
 
 
 async def _settle(work: asyncio.Task[Any]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from langchain_core.messages import AIMessageChunk
+from langgraph.types import StateSnapshot
 
 from perdure.clock import Clock
 from perdure.messages import text_of
@@ -118,3 +119,14 @@ def _outcome(data: Mapping[str, Any]) -> str | None:
     if data.get("error"):
         return "failed"
     return "interrupted" if data.get("interrupts") else None
+
+
+def recorded_tasks(state: StateSnapshot) -> frozenset[str]:
+    """Ids of pending tasks, subgraphs included, whose result is recorded already."""
+    found: set[str] = set()
+    for task in state.tasks:
+        if task.result is not None:
+            found.add(task.id)
+        if isinstance(task.state, StateSnapshot):
+            found |= recorded_tasks(task.state)
+    return frozenset(found)

@@ -15,11 +15,14 @@ from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMes
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.pregel import Pregel
 from langgraph.types import StateSnapshot
 
+from perdure.engine.hosting import AnyGraph
+from perdure.engine.inputs import human_message
+from perdure.engine.plan import owns_head
 from perdure.failpoints import failpoint
 from perdure.graph.history import CANCELLED, NOT_RECORDED, missing_results
+from perdure.turns import Turn
 
 MESSAGES = "messages"
 MOST_ROUNDS = 100
@@ -58,7 +61,7 @@ def has_open_calls(state: StateSnapshot) -> bool:
     return bool(missing_results(open_turn(messages_of(state))))
 
 
-async def repair(graph: Pregel[Any, Any, Any, Any], thread: str, turn: str, mend: Mend) -> None:
+async def repair(graph: AnyGraph, thread: str, turn: str, mend: Mend) -> None:
     """Leaves the thread without pending tasks and without open calls. `turn`: whose attempt writes it."""
     config: RunnableConfig = {"configurable": {"thread_id": thread}, "metadata": {"run_id": turn}}
     state = await _end_tasks(graph, config)
@@ -69,6 +72,18 @@ async def repair(graph: Pregel[Any, Any, Any, Any], thread: str, turn: str, mend
     if found:
         await _update(graph, config, {MESSAGES: found}, writer)
         await _end_tasks(graph, config)
+
+
+async def undo(graph: AnyGraph, turn: Turn, spoken: tuple[str, str] | None) -> None:
+    """The repair of a cancelled turn: its message and what was said stay. Of a turn that is cancelled before it began, what
+    an earlier one left open was not cancelled by this person."""
+    mend = cancelled(human_message(turn), spoken)
+    if mend.human is not None:
+        config: RunnableConfig = {"configurable": {"thread_id": turn.conversation}}
+        state = await graph.aget_state(config)
+        if not owns_head(turn.id, state) and (state.tasks or has_open_calls(state)):
+            await repair(graph, turn.conversation, turn.id, Mend())
+    await repair(graph, turn.conversation, turn.id, mend)
 
 
 def additions(messages: Sequence[BaseMessage], mend: Mend) -> list[AnyMessage]:
@@ -83,7 +98,7 @@ def additions(messages: Sequence[BaseMessage], mend: Mend) -> list[AnyMessage]:
     return [AIMessage(id=spoken[0], content=spoken[1], additional_kwargs=status)]
 
 
-def writer_node(graph: Pregel[Any, Any, Any, Any]) -> str | None:
+def writer_node(graph: AnyGraph) -> str | None:
     """A node in whose name messages can be appended: one without conditional edges if there is one, so that no code of the
     graph runs, and without joins, which would count it as done. None when the graph has no `messages`."""
     if not isinstance(graph, CompiledStateGraph) or MESSAGES not in graph.channels:
@@ -96,7 +111,7 @@ def writer_node(graph: Pregel[Any, Any, Any, Any]) -> str | None:
     return next(iter(plain or candidates), None)
 
 
-async def _end_tasks(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig) -> StateSnapshot:
+async def _end_tasks(graph: AnyGraph, config: RunnableConfig) -> StateSnapshot:
     for _ in range(MOST_ROUNDS):
         state = await graph.aget_state(config)
         if not state.tasks:
@@ -105,7 +120,7 @@ async def _end_tasks(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig) 
     raise RuntimeError(f"the graph has new tasks after {MOST_ROUNDS} rounds of ending them")
 
 
-async def _update(graph: Pregel[Any, Any, Any, Any], config: RunnableConfig, values: Any, node: str) -> None:
+async def _update(graph: AnyGraph, config: RunnableConfig, values: Any, node: str) -> None:
     failpoint("repair.before")
     await graph.aupdate_state(config, values, as_node=node)
     failpoint("repair.after")
