@@ -40,6 +40,9 @@ class _Watch:
         self._seen = 0
         """The highest seq delivered or passed over."""
 
+        self._reset_for = 0
+        """The rewind that a reset was sent for before its row was met: that row is no second reset."""
+
     async def frames(self, turn: Turn | None, after: int | None, *, follow: bool) -> AsyncIterator[Frame]:
         if after is not None:
             async for frame in self._since(turn, after):
@@ -73,6 +76,7 @@ class _Watch:
         """Whether a watcher that stands at `after` shows what is not so any more."""
         rewind = await self._store.rewound_after(at.id, after)
         if rewind is not None:
+            self._reset_for = rewind.seq
             return _reset(rewind)
         if at.status in ENDED and await self._ending(at) is None:
             return _unknown(at)
@@ -123,7 +127,7 @@ class _Watch:
         self._seen = event.seq
         if event.kind is not EventKind.REWIND:
             yield event
-        elif is_watched:
+        elif is_watched and event.seq > self._reset_for:
             self._tokens = deque(token for token in self._tokens if token.turn != event.turn or token.seq > event.seq)
             yield _reset(event)
             async for row in self._retained(event.turn, event.seq):
