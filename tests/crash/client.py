@@ -167,8 +167,7 @@ class Watcher:
     async def stop(self) -> None:
         self._stopped = True
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait({self._task})
 
     async def until(self, condition: Callable[[View], bool], limit_seconds: float = 90.0) -> None:
         """Returns when the folded view fulfils the condition. Raises TimeoutError, or what ended the watcher."""

@@ -349,6 +349,8 @@ def _attempts(history: History, journal: Journal) -> Iterator[str]:
         if row["attempts"] != len(counted):
             yield f"A: {turn} counts {row['attempts']} attempts; {len(counted)} were claimed and not handed over"
         died = sum(1 for one in attempts if one["outcome"] == "died")
+        if not history.pauses:
+            yield from _deaths(history, turn, attempts)
         if died > unplanned:
             yield f"A: {died} attempts of {turn} died, but the process died only {unplanned} times"
         allowed = 1 + died + _resumes(history, turn) + history.answers[turn] + (turn in history.cancels)
@@ -360,6 +362,15 @@ def _attempts(history: History, journal: Journal) -> Iterator[str]:
             fruitless = _fruitless(journal.attempts.get(row["id"], []))
             if fruitless < 3 and not history.resumes[sent.turn or ""]:
                 yield f"A: {row['id']} was given up after {fruitless} attempts in a row without progress"
+
+
+def _deaths(history: History, turn: str, attempts: Sequence[Row]) -> Iterator[str]:
+    """An attempt may be declared dead only after its process is."""
+    ended = {str(boot.pid): boot.ended_at for boot in history.boots}
+    for row in attempts:
+        death = ended.get(row["owner"].split(":")[1])
+        if row["outcome"] == "died" and (death is None or row["ended_at"] / 1e6 < death):
+            yield f"A: attempt {row['number']} of {turn} was declared dead while its process lived"
 
 
 def _fruitless(attempts: Any) -> int:

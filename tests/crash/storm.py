@@ -81,7 +81,7 @@ class _Cycle:
             assert await self._server.stop() == 0, "the last planned stop did not end with 0"
             found = await asyncio.to_thread(violations, self._history, self._server.database, self._server.effects)
         except (AssertionError, TimeoutError, ExceptionGroup) as problem:
-            found = [f"E: the cycle did not come to its end: {_told(problem)}", self._server.said()]
+            found = [f"!: the cycle did not come to its end: {_told(problem)}", self._server.said()]
         finally:
             for watcher in self._history.watchers:
                 await watcher.stop()

@@ -58,7 +58,7 @@ class Run:
         )
         for number, ended, outcome in ((1, 25, "died"), (2, 90, "completed")):
             self.db.execute(
-                "INSERT INTO attempts VALUES ('T', ?, ?, 'p', 1, ?, ?, ?, 1, NULL)",
+                "INSERT INTO attempts VALUES ('T', ?, ?, 'host:1:boot', 1, ?, ?, ?, 1, NULL)",
                 (number, number, START + 1, START + ended, outcome),
             )
         for index, message in enumerate((*MESSAGES, REPEATED)):
@@ -164,6 +164,7 @@ SPOILED: dict[str, tuple[str, Callable[[Run], object]]] = {
     "an attempt without an outcome": ("B", sql("UPDATE attempts SET outcome = NULL, ended_at = NULL WHERE epoch = 1")),
     "attempts miscounted": ("A", sql("UPDATE turns SET attempts = 1")),
     "a death that never was": ("A", lambda run: run.history.boots.clear()),
+    "declared dead while it lived": ("A", lambda run: setattr(run.history.boots[0], "ended_at", 2e9)),
     "a step executed after its result": ("X", lambda run: run.effect("one", "c1", START + 80)),
     "a step executed too often": (
         "X",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perdure.failpoints import PLACES
+from tests.crash.client import Refused
 from tests.crash.journal import leased_until
 from tests.crash.oracle import violations
 from tests.crash.people import Person, Supervisor, settle
@@ -31,6 +32,10 @@ SPECIAL = {
     "step_checkpoint": "four_step_job",
 }
 """The scenario that reaches each place best; the plain answer where none is named."""
+
+
+LIMIT_SECONDS = 60.0
+"""Generous: a trial takes two or three seconds, more on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,13 @@ async def try_out(plan: Plan, folder: Path, launcher: Launcher, **environment: s
     verdict = Verdict()
     waking = asyncio.create_task(_wake_when_the_lease_is_over(server, history)) if plan.action == "pause" else None
     try:
-        await _use(server, history, plan)
+        async with asyncio.timeout(LIMIT_SECONDS):
+            await _use(server, history, plan)
         verdict.violations = await asyncio.to_thread(violations, history, server.database, server.effects)
+    except Refused as problem:
+        verdict.violations = [f"L: a stream of an accepted turn was refused: {problem}"]
     except (AssertionError, TimeoutError) as problem:
-        verdict.violations = [f"E: the scenario did not come to its end: {type(problem).__name__} {problem}"]
+        verdict.violations = [f"!: the scenario did not come to its end: {type(problem).__name__} {problem}"]
     finally:
         if waking is not None:
             waking.cancel()

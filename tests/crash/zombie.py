@@ -1,0 +1,110 @@
+"""A stalled attempt that goes on after another process took its turn: none of its writes may land."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import apsw
+from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableConfig
+
+from perdure.errors import LeaseLost
+from perdure.ledger import ToolCall
+from perdure.store.base import LeasedAttempt, Question
+from perdure.store.sqlite.store import SQLiteStore, open_store
+from perdure.testing import FakeClock
+from perdure.transport.local import LocalTransport
+from perdure.turns import Limits, NewTurn, Outcome, TurnStatus
+from tests.crash.graphs.parked import graph
+
+LEASE = timedelta(seconds=30)
+Write = Callable[[LeasedAttempt], Awaitable[object]]
+
+
+async def _checkpoint(attempt: LeasedAttempt) -> None:
+    hosted = graph.compile(checkpointer=attempt.checkpointer)
+    config: RunnableConfig = {
+        "configurable": {"thread_id": attempt.turn.conversation},
+        "metadata": {"run_id": attempt.turn.id},
+    }
+    await hosted.ainvoke({"messages": [HumanMessage("late", id="late")]}, config, durability="sync")
+
+
+async def _intend(attempt: LeasedAttempt) -> None:
+    await attempt.intend(ToolCall("c", "slow_step", {}, "m"), "tools", 1)
+
+
+async def _renew(attempt: LeasedAttempt) -> None:
+    if not attempt.renew(attempt.turn.accepted_at + timedelta(days=1)):
+        raise LeaseLost
+
+
+WRITES: Mapping[str, Write] = {
+    "checkpoint": _checkpoint,
+    "intend": _intend,
+    "park": lambda attempt: attempt.park([Question("i", "what?")]),
+    "finish": lambda attempt: attempt.finish(TurnStatus.COMPLETED),
+    "release": lambda attempt: attempt.release(Outcome.RELEASED),
+    "retry": lambda attempt: attempt.release(Outcome.RETRIED),
+    "renew": _renew,
+}
+
+
+async def zombie_violations(folder: Path) -> list[str]:
+    """One sentence per write of an old attempt that was let through, or that left a trace in the file."""
+    clock = FakeClock()
+    path = folder / "zombie.db"
+    store = await open_store(path, clock=clock, limits=Limits(), notify=LocalTransport())
+    found: list[str] = []
+    try:
+        for name, write in WRITES.items():
+            old = await _taken_over(store, clock)
+            before = _content(path)
+            try:
+                await write(old)
+                found.append(f"P: an old attempt's {name} was let through")
+            except LeaseLost:
+                pass
+            except Exception as error:
+                found.append(f"P: an old attempt's {name} raised {type(error).__name__} instead of LeaseLost: {error}")
+            if _content(path) != before:
+                found.append(f"P: an old attempt's {name} left a trace in the database")
+    finally:
+        await store.close()
+    return found
+
+
+async def _taken_over(store: SQLiteStore, clock: FakeClock) -> LeasedAttempt:
+    """An attempt that slept past its lease, and whose turn was claimed anew."""
+    new = NewTurn(uuid4().hex, "o", "a", {"message": "go"}, None, uuid4().hex, "go")
+    accepted = await store.accept(new)
+    old = await _claim(store, clock)
+    clock.advance(LEASE.total_seconds() + 1)
+    orphan = next(turn for turn in await store.orphans(clock.now(), held=()) if turn.id == accepted.turn)
+    assert await store.recover(orphan.id, orphan.epoch, now=clock.now(), manual=False) is not None
+    await _claim(store, clock)
+    return old
+
+
+async def _claim(store: SQLiteStore, clock: FakeClock) -> LeasedAttempt:
+    attempt = await store.claim(
+        agents={"a": None}, suspects=False, now=clock.now(), lease_expires_at=clock.now() + LEASE
+    )
+    assert attempt is not None
+    return attempt
+
+
+def _content(path: Path) -> list[Any]:
+    """All rows of all tables, as another connection sees them."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        tables = [
+            row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
+        ]
+        return [(table, connection.execute(f'SELECT * FROM "{table}"').fetchall()) for table in tables]
+    finally:
+        connection.close()
