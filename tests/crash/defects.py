@@ -139,7 +139,7 @@ def finished_by_next() -> None:
 
     @wraps(put)
     async def after_the_writes(self: Checkpointer, *arguments: Any, **named: Any) -> Any:
-        time.sleep(0.05)  # the writer's thread commits the step's writes first, so that the kill always falls between
+        await asyncio.sleep(0.05)  # the writes of the step are committed first, so that the kill always falls between
         return await put(self, *arguments, **named)
 
     Checkpointer.aput = after_the_writes  # type: ignore[method-assign]
