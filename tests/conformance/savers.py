@@ -77,7 +77,7 @@ class Owner:
         def refused(error: BaseException) -> None:
             self.latched = self.latched or error
 
-        return self._writer.submit(transaction, refused=refused)
+        return self._writer.submit(transaction, refused=refused, patient=plan.patient)
 
     async def settle(self) -> None:
         await self._writer.settle()

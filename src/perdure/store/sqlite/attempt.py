@@ -195,7 +195,8 @@ class SQLiteAttempt:
             self._supersteps += plan.supersteps
             self._progressed = self._progressed or plan.progress
 
-        future = self._write(transaction, [*buffered, *messages, *traces], committed=committed)
+        events = [*buffered, *messages, *traces]
+        future = self._write(transaction, events, committed=committed, patient=plan.patient)
         self._extend_when_low()
         return future
 
@@ -352,6 +353,7 @@ class SQLiteAttempt:
         committed: Callable[[T], None] | None = None,
         *,
         despite_latch: bool = False,
+        patient: bool = False,
     ) -> asyncio.Future[T]:
         """Enqueues a transaction behind the fence; its events leave after the commit, then `committed` is told."""
 
@@ -370,7 +372,7 @@ class SQLiteAttempt:
                 self._latch(error)
                 raise
 
-        return self._tools.writer.submit(fenced, committed=told, refused=self._latch)
+        return self._tools.writer.submit(fenced, committed=told, refused=self._latch, patient=patient)
 
     def _latch(self, error: BaseException) -> None:
         """From any thread."""

@@ -48,6 +48,9 @@ class StepPlan:
     message_count: int | None = None
     """Length of the root thread's message list after this commit; None when it did not change."""
 
+    patient: bool = False
+    """May wait a moment for the write that follows, to be committed with it (a task's writes, for the step's checkpoint)."""
+
     usage: Mapping[str, int] = field(default_factory=dict)
     """`input_tokens`, `output_tokens`, `total_tokens` to add to the turn."""
 
@@ -88,7 +91,7 @@ class OpenAuthority:
         def transaction(connection: apsw.Connection) -> None:
             write(connection)
 
-        return self._writer.submit(transaction)
+        return self._writer.submit(transaction, patient=plan.patient)
 
     async def settle(self) -> None:
         await self._writer.settle()

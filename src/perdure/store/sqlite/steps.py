@@ -109,7 +109,7 @@ def writes_plan(view: View | None, task_path: str, writes: Iterable[tuple[str, A
         if message.id is None or message.id in fresh
     ]
     works = node != _HIDDEN and any(channel not in WRITES_IDX_MAP for channel, _ in writes)
-    return StepPlan(traces=traces, progress=works)
+    return StepPlan(traces=traces, progress=works, patient=True)
 
 
 def node_of(task_path: str, view: View | None) -> str:

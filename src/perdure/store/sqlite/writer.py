@@ -1,8 +1,9 @@
 """The one writer of the database: a thread with one connection, a FIFO queue, and one commit for all that waits.
 
-A logical transaction is a function of the connection. The writer drains what is queued (it never waits for more), runs
-each function in a savepoint of its own, so that a failing one undoes itself alone, and commits once. After the commit the
-results travel to the event loop in one callback: first every `committed` hook in commit order, then the waiting callers.
+A logical transaction is a function of the connection. The writer drains what is queued (only a caller that said so, by
+`patient`, waits for more), runs each function in a savepoint of its own, so that a failing one undoes itself alone, and
+commits once. After the commit the results travel to the event loop in one callback: first every `committed` hook in commit
+order, then the waiting callers.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ CHECKPOINT_PAGES = 1_000
 
 TRUNCATE_PAGES = 4_000
 """WAL pages after which the writer, once idle, waits for readers and empties the WAL file."""
+
+PATIENCE_SECONDS = 0.002
+"""How long a patient transaction is held back for one to be committed with: an fsync is saved, and the pages that both
+write are written once."""
 
 IDLE_SECONDS = 0.5
 """How long the queue must be empty before the WAL is emptied."""
@@ -77,6 +82,8 @@ class Writer:
         self._loop = loop
         self._pid = os.getpid()
         self._queue: queue.SimpleQueue[_Order[Any] | None] = queue.SimpleQueue()
+        self._held: list[_Order[Any]] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._gate = threading.Lock()
         self.counts = WriterCounts()
@@ -92,10 +99,12 @@ class Writer:
         *,
         committed: Callable[[T], None] | None = None,
         refused: Callable[[BaseException], None] | None = None,
+        patient: bool = False,
     ) -> asyncio.Future[T]:
         """Enqueues before it returns. The future carries the result after the commit, or the error: what `transaction`
         raised, or StorageFull or StorageError. `committed` runs on the loop after the commit, in commit order, before any
-        waiting caller wakes; `refused` runs on the writer's thread, before anything that was enqueued later."""
+        waiting caller wakes; `refused` runs on the writer's thread, before anything that was enqueued later. A `patient`
+        one keeps its place, and is committed with what follows it within `PATIENCE_SECONDS`."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def settle(result: T | None, error: BaseException | None) -> None:
@@ -108,7 +117,7 @@ class Writer:
             else:
                 future.set_result(cast(T, result))
 
-        self._enqueue(_Order(transaction, settle, on_loop=True, refused=refused))
+        self._enqueue(_Order(transaction, settle, on_loop=True, refused=refused), patient=patient)
         return future
 
     def call(self, transaction: Transaction[T]) -> T:
@@ -121,7 +130,9 @@ class Writer:
             else:
                 future.set_result(cast(T, result))
 
-        self._enqueue(_Order(transaction, settle, on_loop=False))
+        with self._gate:
+            self._refuse_if_unusable()
+            self._queue.put(_Order(transaction, settle, on_loop=False))
         return future.result()
 
     async def settle(self) -> None:
@@ -133,17 +144,40 @@ class Writer:
         with self._gate:
             if self._closed:
                 return
+            self._release()
             self._closed = True
             self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _enqueue(self, order: _Order[Any]) -> None:
+    def _enqueue(self, order: _Order[Any], *, patient: bool = False) -> None:
+        """On the loop. What was held goes first, so that the order of calls is kept."""
+        with self._gate:
+            self._refuse_if_unusable()
+            if patient:
+                self._held.append(order)
+                if self._timer is None:
+                    self._timer = self._loop.call_later(PATIENCE_SECONDS, self._let_go)
+                return
+            self._release()
+            self._queue.put(order)
+
+    def _let_go(self) -> None:
+        with self._gate:
+            self._release()
+
+    def _release(self) -> None:
+        for order in self._held:
+            self._queue.put(order)
+        self._held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse_if_unusable(self) -> None:
         if os.getpid() != self._pid:
             raise StorageError("The database was opened before a fork: open it again in the child process.")
-        with self._gate:
-            if self._closed:
-                raise StorageError("The database is closed: the server is shutting down.")
-            self._queue.put(order)
+        if self._closed:
+            raise StorageError("The database is closed: the server is shutting down.")
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 

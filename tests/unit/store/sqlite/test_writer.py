@@ -239,9 +239,30 @@ async def test_a_long_log_is_emptied_once_the_writer_is_idle(writer: Writer, pat
     await writer.submit(insert(1, TRUNCATE_PAGES * 4096))
     log = path.with_name(f"{path.name}-wal")
     async with asyncio.timeout(30):
-        while log.stat().st_size > 0:
+        while log.stat().st_size > 0 or writer.counts.wal_pages > 0:
             await asyncio.sleep(0.02)
-    assert writer.counts.wal_pages == 0
+
+
+async def test_a_patient_write_keeps_its_place_and_is_committed_with_what_follows(writer: Writer, path: Path) -> None:
+    done: list[int] = []
+    commits = writer.counts.commits
+    first = writer.submit(insert(1), committed=lambda _: done.append(1), patient=True)
+    await writer.submit(insert(2), committed=lambda _: done.append(2))
+    assert first.done()
+    assert (done, writer.counts.commits - commits) == ([1, 2], 1)
+
+
+async def test_a_patient_write_that_nothing_follows_is_committed_all_the_same(writer: Writer, path: Path) -> None:
+    await asyncio.wait_for(writer.submit(insert(1), patient=True), 30)
+    assert stored(path) == [1]
+
+
+async def test_closing_commits_what_was_held_back(path: Path) -> None:
+    writer = Writer(open_writer(path), asyncio.get_running_loop())
+    held = writer.submit(insert(1), patient=True)
+    await writer.close()
+    await held
+    assert stored(path) == [1]
 
 
 def _child(writer: Writer, connection: Connection, readers: Readers, refusals: object) -> None:
