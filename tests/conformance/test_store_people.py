@@ -140,6 +140,14 @@ async def test_a_turn_without_any_checkpoint_can_be_resumed(journal: Journal) ->
     assert (await journal.store.resume(OWNER, attempt.turn.conversation)).turn == attempt.turn.id
 
 
+async def test_a_resume_forgets_an_old_wish_to_cancel(journal: Journal) -> None:
+    attempt = await journal.running()
+    await journal.store.cancel(OWNER, attempt.turn.id)
+    await attempt.finish(TurnStatus.FAILED, BROKEN)
+    await journal.store.resume(OWNER, attempt.turn.conversation)
+    assert (await journal.claimed()).turn.cancel_requested_at is None
+
+
 async def test_what_cannot_be_resumed_says_why(journal: Journal) -> None:
     attempt = await journal.running()
     thread = attempt.turn.conversation

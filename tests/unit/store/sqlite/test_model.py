@@ -51,6 +51,9 @@ class ModelTurn:
     not_before: datetime | None = None
     lease: datetime | None = None
     endings: int = 0
+    last: str | None = None
+    """Why the next attempt rewinds: the reason of the rewind, None when there is none to write."""
+
     questions: dict[str, bool] = field(default_factory=dict)
     """Interrupt id → decided."""
 
@@ -125,7 +128,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     # -- people -------------------------------------------------------------------------------------------------------
 
-    @rule(number=Pick, new=st.integers(0, 3).map(lambda n: n == 0), enqueue=st.booleans())
+    @rule(number=Pick, new=st.integers(0, 5).map(lambda n: n == 5), enqueue=st.booleans())
     def accept(self, number: int, new: bool, enqueue: bool) -> None:
         known = sorted({turn.conversation for turn in self.turns.values()})
         conversation = None if new or not known else known[number % len(known)]
@@ -155,9 +158,9 @@ class JournalMachine(RuleBasedStateMachine):
         assert (again.turn, again.repeated) == (before.turn, True)
 
     @precondition(lambda self: self.pick(0, *ENDED) is not None)
-    @rule(number=Pick)
-    def resume(self, number: int) -> None:
-        turn = self.pick(number, *ENDED)
+    @rule(number=Pick, statuses=st.sampled_from([REOPENABLE, REOPENABLE, ENDED]))
+    def resume(self, number: int, statuses: frozenset[TurnStatus]) -> None:
+        turn = self.pick(number, *statuses)
         if turn is None:
             return
         started = [
@@ -181,6 +184,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert last is not None
         assert self.do(resuming).turn == last.id
         last.status, last.without_progress, last.cancel, last.not_before = TurnStatus.QUEUED, 0, False, None
+        last.last = "resumed"
 
     @precondition(lambda self: self.pick(0, TurnStatus.PARKED) is not None)
     @rule(number=Pick)
@@ -237,6 +241,7 @@ class JournalMachine(RuleBasedStateMachine):
         assert isinstance(attempt, SQLiteAttempt)
         turn = due[0]
         assert attempt.turn.id == turn.id
+        assert (attempt.rewind.payload["reason"] if attempt.rewind else None) == turn.last
         turn.status, turn.not_before = TurnStatus.RUNNING, None
         turn.epoch += 1
         turn.attempts += 1
@@ -278,7 +283,7 @@ class JournalMachine(RuleBasedStateMachine):
         del self.live[turn.id]
         turn.questions = turn.questions | dict.fromkeys(questions, False)
         turn.status = TurnStatus.QUEUED if turn.cancel else TurnStatus.PARKED
-        turn.lease, turn.without_progress = None, 0
+        turn.lease, turn.without_progress, turn.last = None, 0, None
 
     @precondition(lambda self: bool(self.live))
     @rule(number=Pick, status=st.sampled_from([TurnStatus.COMPLETED, TurnStatus.FAILED, TurnStatus.CANCELLED]))
@@ -297,12 +302,13 @@ class JournalMachine(RuleBasedStateMachine):
         del self.live[turn.id]
         turn.status, turn.lease = TurnStatus.QUEUED, None
         turn.not_before = None if turn.cancel else not_before
+        turn.last = str(outcome)
         if outcome is Outcome.RELEASED:
             turn.attempts -= 1
             turn.without_progress = max(turn.without_progress - 1, 0)
 
     @precondition(lambda self: bool(self.zombies))
-    @rule(number=Pick, deed=st.sampled_from(["step", "finish", "park", "release", "renew"]))
+    @rule(number=Pick, deed=st.sampled_from(["step", "intend", "finish", "park", "release", "renew"]))
     def an_attempt_that_lost_its_turn_writes_nothing(self, number: int, deed: str) -> None:
         zombie = self.zombies[number % len(self.zombies)]
         if deed == "renew":
@@ -310,6 +316,7 @@ class JournalMachine(RuleBasedStateMachine):
             return
         deeds = {
             "step": lambda: self.write(zombie, True, 1),
+            "intend": lambda: self.write(zombie, False, 0),
             "finish": lambda: zombie.finish(TurnStatus.COMPLETED),
             "park": lambda: zombie.park([Question("zombie", "?")]),
             "release": lambda: zombie.release(Outcome.RELEASED),
@@ -319,27 +326,24 @@ class JournalMachine(RuleBasedStateMachine):
 
     # -- the world ----------------------------------------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.5, 5.0, 11.0, 70.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.journal.clock.advance(seconds)
-
-    @rule(seconds=st.sampled_from([-3_600.0, -20.0, 20.0, 3_600.0]), manual=st.booleans())
-    def the_clock_jumps_before_a_sweep(self, seconds: float, manual: bool) -> None:
-        self.journal.clock.jump(seconds)
-        self.sweep(manual)
-
-    @precondition(lambda self: bool(self.live))
-    @rule(manual=st.booleans())
-    def leases_expire(self, manual: bool) -> None:
-        self.journal.clock.advance(LEASE_SECONDS + 1)
+    @rule(deed=st.sampled_from(["pass", "pass", "jump", "expire", "crash"]), number=Pick, manual=st.booleans())
+    def time_and_fate(self, deed: str, number: int, manual: bool) -> None:
+        if deed == "pass":
+            self.journal.clock.advance((0.5, 5.0, 11.0, 70.0)[number % 4])
+            return
+        if deed == "crash":
+            self.crash(manual)
+            return
+        if deed == "jump":
+            self.journal.clock.jump((-3_600.0, -20.0, 20.0, 3_600.0)[number % 4])
+        else:
+            self.journal.clock.advance(LEASE_SECONDS + 1)
         self.sweep(manual)
 
     def sweep(self, manual: bool) -> None:
         expected = {turn.id for turn in self.turns.values() if turn.lease is not None and turn.lease <= self.now}
         self.recover_all(expected, manual)
 
-    @precondition(lambda self: self.pick(0, TurnStatus.RUNNING) is not None)
-    @rule(manual=st.booleans())
     def crash(self, manual: bool) -> None:
         self.live.clear()
         self.zombies.clear()
@@ -362,7 +366,8 @@ class JournalMachine(RuleBasedStateMachine):
             else:
                 turn.status, turn.lease = TurnStatus.QUEUED, None
                 wait = timedelta(seconds=LIMITS.delay_seconds(turn.without_progress))
-                turn.not_before = None if turn.cancel else self.now + wait
+                turn.not_before = self.now + wait if wait and not turn.cancel else None
+                turn.last = "recovered"
             assert recovered is not None
             assert recovered.status is turn.status
             assert self.do(store.recover(turn.id, turn.epoch, now=self.now, manual=manual)) is None
@@ -426,8 +431,8 @@ class JournalMachine(RuleBasedStateMachine):
 
 TestJournal = JournalMachine.TestCase
 TestJournal.settings = settings(
-    max_examples=25,
-    stateful_step_count=40,
+    max_examples=50,
+    stateful_step_count=60,
     deadline=None,
     derandomize=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
