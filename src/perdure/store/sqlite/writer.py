@@ -14,6 +14,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
@@ -29,10 +30,10 @@ Transaction = Callable[[apsw.Connection], T]
 MAX_BATCH = 256
 """Logical transactions in one commit."""
 
-CHECKPOINT_PAGES = 1_000
-"""WAL pages (4 KiB each) after which the writer copies them into the database, without waiting for readers."""
+CHECKPOINT_PAGES = 4_000
+"""WAL pages (1 KiB each) after which the writer copies them into the database, without waiting for readers."""
 
-TRUNCATE_PAGES = 4_000
+TRUNCATE_PAGES = 16_000
 """WAL pages after which the writer, once idle, waits for readers and empties the WAL file."""
 
 PATIENCE_SECONDS = 0.002
@@ -54,6 +55,7 @@ class _Order(Generic[T]):
     """Called once, after the commit or with the failure: on the loop for `submit`, on the writer thread for `call`."""
 
     on_loop: bool
+    patient: bool = False
     refused: Callable[[BaseException], None] | None = None
     result: T | None = None
     error: BaseException | None = None
@@ -82,8 +84,6 @@ class Writer:
         self._loop = loop
         self._pid = os.getpid()
         self._queue: queue.SimpleQueue[_Order[Any] | None] = queue.SimpleQueue()
-        self._held: list[_Order[Any]] = []
-        self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._gate = threading.Lock()
         self.counts = WriterCounts()
@@ -117,7 +117,7 @@ class Writer:
             else:
                 future.set_result(cast(T, result))
 
-        self._enqueue(_Order(transaction, settle, on_loop=True, refused=refused), patient=patient)
+        self._enqueue(_Order(transaction, settle, on_loop=True, patient=patient, refused=refused))
         return future
 
     def call(self, transaction: Transaction[T]) -> T:
@@ -130,9 +130,7 @@ class Writer:
             else:
                 future.set_result(cast(T, result))
 
-        with self._gate:
-            self._refuse_if_unusable()
-            self._queue.put(_Order(transaction, settle, on_loop=False))
+        self._enqueue(_Order(transaction, settle, on_loop=False))
         return future.result()
 
     async def settle(self) -> None:
@@ -144,40 +142,17 @@ class Writer:
         with self._gate:
             if self._closed:
                 return
-            self._release()
             self._closed = True
             self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _enqueue(self, order: _Order[Any], *, patient: bool = False) -> None:
-        """On the loop. What was held goes first, so that the order of calls is kept."""
-        with self._gate:
-            self._refuse_if_unusable()
-            if patient:
-                self._held.append(order)
-                if self._timer is None:
-                    self._timer = self._loop.call_later(PATIENCE_SECONDS, self._let_go)
-                return
-            self._release()
-            self._queue.put(order)
-
-    def _let_go(self) -> None:
-        with self._gate:
-            self._release()
-
-    def _release(self) -> None:
-        for order in self._held:
-            self._queue.put(order)
-        self._held.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _refuse_if_unusable(self) -> None:
+    def _enqueue(self, order: _Order[Any]) -> None:
         if os.getpid() != self._pid:
             raise StorageError("The database was opened before a fork: open it again in the child process.")
-        if self._closed:
-            raise StorageError("The database is closed: the server is shutting down.")
+        with self._gate:
+            if self._closed:
+                raise StorageError("The database is closed: the server is shutting down.")
+            self._queue.put(order)
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
@@ -193,17 +168,25 @@ class Writer:
         self._close_connection()
 
     def _drain(self) -> tuple[list[_Order[Any]], bool]:
-        """What is queued now, at most a batch of it; waits only for the first."""
+        """What is queued now, at most a batch of it; waits for the first, and a moment longer while all are patient."""
         batch: list[_Order[Any]] = []
+        until = 0.0
         while len(batch) < MAX_BATCH:
             try:
-                order = self._queue.get_nowait() if batch else self._wait()
+                order = self._next(until) if batch else self._wait()
             except queue.Empty:
                 break
             if order is None:
                 return batch, True
+            patient = order.patient and (not batch or until > 0)
+            until = (until or time.monotonic() + PATIENCE_SECONDS) if patient else 0.0
             batch.append(order)
         return batch, False
+
+    def _next(self, until: float) -> _Order[Any] | None:
+        """What follows, at once or until an instant. The wait is this thread's own: a blocked event loop delays nothing."""
+        wait_seconds = until - time.monotonic()
+        return self._queue.get(timeout=wait_seconds) if wait_seconds > 0 else self._queue.get_nowait()
 
     def _wait(self) -> _Order[Any] | None:
         if self.counts.wal_pages < TRUNCATE_PAGES:
