@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from perdure.errors import StorageFull
 from perdure.events import EventKind
 from perdure.store.base import Question
-from perdure.store.sqlite.database import scalar
+from perdure.store.sqlite.database import PAGE_BYTES, scalar
 from perdure.store.sqlite.store import SQLiteStore
 from perdure.turns import Limits, Outcome, TurnStatus
 from tests.conformance.conftest import sqlite_journal
@@ -74,7 +74,7 @@ async def test_deleting_gives_the_space_back(journal: Journal, tmp_path: Path) -
     shrunk = await journal.store._readers.run(lambda connection: scalar(connection, "PRAGMA page_count"))
     assert shrunk < grown / 3
     await journal.restart()
-    assert (tmp_path / "perdure.db").stat().st_size == shrunk * 4096
+    assert (tmp_path / "perdure.db").stat().st_size == shrunk * PAGE_BYTES
 
 
 async def test_retention_forgets_old_events_keys_and_checkpoints_and_keeps_what_people_see(journal: Journal) -> None:

@@ -10,7 +10,8 @@ import apsw
 import pytest
 
 from perdure.errors import StorageError, StorageFull
-from perdure.store.sqlite.database import Connection, open_reader, open_writer, prepare_place, scalar
+from perdure.store.sqlite import writer as writer_module
+from perdure.store.sqlite.database import PAGE_BYTES, Connection, open_reader, open_writer, prepare_place, scalar
 from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.writer import MAX_BATCH, TRUNCATE_PAGES, Writer
 
@@ -236,14 +237,17 @@ async def test_closing_commits_what_is_queued_and_empties_the_log(path: Path) ->
 
 
 async def test_a_long_log_is_emptied_once_the_writer_is_idle(writer: Writer, path: Path) -> None:
-    await writer.submit(insert(1, TRUNCATE_PAGES * 4096))
+    await writer.submit(insert(1, TRUNCATE_PAGES * PAGE_BYTES))
     log = path.with_name(f"{path.name}-wal")
     async with asyncio.timeout(30):
         while log.stat().st_size > 0 or writer.counts.wal_pages > 0:
             await asyncio.sleep(0.02)
 
 
-async def test_a_patient_write_keeps_its_place_and_is_committed_with_what_follows(writer: Writer, path: Path) -> None:
+async def test_a_patient_write_keeps_its_place_and_is_committed_with_what_follows(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "PATIENCE_SECONDS", 30.0)
     done: list[int] = []
     commits = writer.counts.commits
     first = writer.submit(insert(1), committed=lambda _: done.append(1), patient=True)
@@ -257,7 +261,8 @@ async def test_a_patient_write_that_nothing_follows_is_committed_all_the_same(wr
     assert stored(path) == [1]
 
 
-async def test_closing_commits_what_was_held_back(path: Path) -> None:
+async def test_closing_commits_what_was_held_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "PATIENCE_SECONDS", 30.0)
     writer = Writer(open_writer(path), asyncio.get_running_loop())
     held = writer.submit(insert(1), patient=True)
     await writer.close()
