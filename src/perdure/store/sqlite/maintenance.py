@@ -25,6 +25,9 @@ VACUUM_PAGES = 2_000
 PRUNE_PAGE = 50
 """Conversations pruned in one transaction."""
 
+PRUNE_ROWS = 5_000
+"""Rows of one table forgotten in one transaction."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
@@ -83,25 +86,31 @@ def _prune_conversation(connection: apsw.Connection, conversation: str, older_th
     bindings: dict[str, Any] = {"conversation": conversation, "before": micros(older_than)}
     deleted = QUERIES.all(connection, "prune_events", **bindings)
     counts = Counter({"events": len(deleted)})
-    quiet = QUERIES.one(connection, "quiet_since", **bindings)
-    if quiet is not None and quiet["quiet"]:
-        items = [row["item_id"] for row in deleted if row["item_id"] is not None]
-        counts["checkpoints"] = prune_superseded(connection, conversation, items)
+    items = [row["item_id"] for row in deleted if row["item_id"] is not None]
+    runs = {row["id"] for row in QUERIES.all(connection, "prune_runs", **bindings)}
+    counts["checkpoints"] = prune_superseded(connection, conversation, items, runs)
     return counts
 
 
-def prune_rest(connection: apsw.Connection, older_than: datetime, *, now: datetime, boot: int, dry_run: bool) -> Pruned:
-    """Keys that no longer count, old summaries and old starts. A dry run raises Undo."""
-    counts = Counter(
+def prune_rest(connection: apsw.Connection, older_than: datetime, *, now: datetime, boot: int) -> Counter[str]:
+    """Some of the keys that no longer count, of the old summaries and the old starts; empty when none are left."""
+    before = {"before": micros(older_than), "limit": PRUNE_ROWS}
+    keys_before = {"before": micros(now - KEY_LIFETIME), "limit": PRUNE_ROWS}
+    return +Counter(
         {
-            "idempotency_keys": QUERIES.run(connection, "prune_keys", before=micros(now - KEY_LIFETIME)),
-            "changes": QUERIES.run(connection, "prune_changes", before=micros(older_than)),
-            "boots": QUERIES.run(connection, "prune_boots", before=micros(older_than), number=boot),
+            "idempotency_keys": QUERIES.run(connection, "prune_keys", **keys_before),
+            "changes": QUERIES.run(connection, "prune_changes", **before),
+            "boots": QUERIES.run(connection, "prune_boots", number=boot, **before),
         }
     )
-    if dry_run:
-        raise Undo(Pruned(counts))
-    return Pruned(counts)
+
+
+def prunable_rest(connection: apsw.Connection, older_than: datetime, *, now: datetime, boot: int) -> Counter[str]:
+    """What `prune_rest` removes in the end."""
+    row = QUERIES.one(
+        connection, "prunable", before=micros(older_than), keys_before=micros(now - KEY_LIFETIME), number=boot
+    )
+    return +Counter(row or {})
 
 
 def statistics(connection: apsw.Connection, path: Path, counts: WriterCounts, now: datetime) -> dict[str, float]:

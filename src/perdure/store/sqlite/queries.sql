@@ -233,7 +233,7 @@ UPDATE turns SET status = 'queued', first_seq = :seq, committed_seq = :seq - 1 W
 
 -- orphans --
 -- Running turns whose owner's boot is over, or whose lease is over and which no live attempt of this process holds.
-SELECT * FROM turns
+SELECT * FROM turns INDEXED BY turns_running
 WHERE status = 'running' AND (lease_owner <> :owner
    OR (lease_expires_at <= :now AND id NOT IN (SELECT value FROM json_each(:held))))
 ORDER BY accept_number
@@ -369,7 +369,9 @@ SELECT count(*) AS boots FROM boots WHERE started_at >= :since AND ended_at IS N
 
 -- turns_by_status --
 -- How many turns are in each state that costs something.
-SELECT status, count(*) AS turns FROM turns WHERE status IN ('waiting', 'queued', 'running', 'parked') GROUP BY status
+SELECT status, count(*) AS turns FROM turns WHERE status IN ('queued', 'running', 'parked') GROUP BY status
+UNION ALL
+SELECT 'waiting', count(*) FROM turns WHERE status = 'waiting'
 
 -- oldest_queued --
 -- When the turn that is queued for longest was accepted.
@@ -389,19 +391,26 @@ DELETE FROM events WHERE conversation = :conversation
     OR turn <> (SELECT id FROM turns WHERE conversation = :conversation ORDER BY accept_number DESC LIMIT 1))
 RETURNING item_id
 
--- quiet_since --
--- Whether every turn of a conversation ended before an instant.
-SELECT NOT EXISTS (
-    SELECT 1 FROM turns WHERE conversation = :conversation AND (ended_at IS NULL OR ended_at >= :before)) AS quiet
+-- prune_runs --
+-- A conversation's turns that ended before an instant.
+SELECT id FROM turns WHERE conversation = :conversation AND ended_at < :before
 
 -- prune_keys --
--- Idempotency keys that no longer count.
-DELETE FROM idempotency_keys WHERE created_at < :before
+-- Idempotency keys that no longer count, some at a time.
+DELETE FROM idempotency_keys WHERE (owner, key) IN (
+    SELECT owner, key FROM idempotency_keys WHERE created_at < :before LIMIT :limit)
 
 -- prune_changes --
--- Old summaries.
-DELETE FROM changes WHERE at < :before
+-- Old summaries, some at a time.
+DELETE FROM changes WHERE number IN (SELECT number FROM changes WHERE at < :before LIMIT :limit)
 
 -- prune_boots --
--- Old starts, this one excluded. Attempts keep the number only.
-DELETE FROM boots WHERE started_at < :before AND number <> :number
+-- Old starts, this one excluded, some at a time. Attempts keep the number only.
+DELETE FROM boots WHERE number IN (
+    SELECT number FROM boots WHERE started_at < :before AND number <> :number LIMIT :limit)
+
+-- prunable --
+-- How many keys, summaries and starts the three above would remove in the end.
+SELECT (SELECT count(*) FROM idempotency_keys WHERE created_at < :keys_before) AS idempotency_keys,
+       (SELECT count(*) FROM changes WHERE at < :before) AS changes,
+       (SELECT count(*) FROM boots WHERE started_at < :before AND number <> :number) AS boots

@@ -337,13 +337,16 @@ class SQLiteStore(Reading):
 
     async def _prune_rest(self, older_than: datetime, dry_run: bool) -> Counter[str]:
         now, boot = self._clock.now(), self._owner.boot
-        try:
-            pruned = await self._writer.submit(
-                lambda connection: maintenance.prune_rest(connection, older_than, now=now, boot=boot, dry_run=dry_run)
+        if dry_run:
+            return await self._readers.run(
+                lambda connection: maintenance.prunable_rest(connection, older_than, now=now, boot=boot)
             )
-        except maintenance.Undo as undone:
-            pruned = undone.pruned
-        return pruned.counts
+        counts: Counter[str] = Counter()
+        while some := await self._writer.submit(
+            lambda connection: maintenance.prune_rest(connection, older_than, now=now, boot=boot)
+        ):
+            counts += some
+        return counts
 
     async def backup(self, target: Path) -> None:
         def copy() -> None:

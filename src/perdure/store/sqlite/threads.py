@@ -7,7 +7,7 @@ forgotten (`Checkpoints.forget`): it may remember items that are gone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,8 +53,14 @@ def delete_thread_rows(connection: apsw.Connection, thread_id: str) -> None:
         sweep(connection, family, gone)
 
 
-def prune_superseded(connection: apsw.Connection, thread_id: str, released_items: Iterable[int] = ()) -> int:
-    """Keeps only the head of each namespace (and what a DeltaChannel needs to rebuild its value); the number removed.
+def prune_superseded(
+    connection: apsw.Connection,
+    thread_id: str,
+    released_items: Iterable[int] = (),
+    runs: Collection[str] | None = None,
+) -> int:
+    """Removes the checkpoints of these turns (None: of all) except the head of each namespace and what a DeltaChannel needs
+    to rebuild a value that stays; the number removed.
 
     `released_items`: items of message events that the caller has just deleted.
     """
@@ -62,7 +68,7 @@ def prune_superseded(connection: apsw.Connection, thread_id: str, released_items
     removed, families = 0, set[int]()
     for space, _, family in rows_of(connection, "spaces_of_thread", thread_id=thread_id):
         families.add(family)
-        removed += _prune_space(connection, space, gone)
+        removed += _prune_space(connection, space, gone, runs)
     for family in families:
         sweep(connection, family, gone)
     return removed
@@ -138,11 +144,9 @@ def _close_items(connection: apsw.Connection, refs: Refs) -> None:
             waiting.extend(inner)
 
 
-def _prune_space(connection: apsw.Connection, space: int, gone: Refs) -> int:
+def _prune_space(connection: apsw.Connection, space: int, gone: Refs, runs: Collection[str] | None) -> int:
     rows = rows_of(connection, "checkpoints_of_space", space=space)
-    if not rows:
-        return 0
-    keep = _needed_by_head(rows)
+    keep = _needed_by(rows, [row for place, row in enumerate(rows) if place == 0 or not _is_of(row, runs)])
     for checkpoint_id, *_ in rows:
         if checkpoint_id not in keep:
             _remove(connection, space, checkpoint_id, gone)
@@ -152,18 +156,22 @@ def _prune_space(connection: apsw.Connection, space: int, gone: Refs) -> int:
     return len(rows) - len(keep)
 
 
-def _needed_by_head(rows: list[tuple[Any, ...]]) -> set[str]:
-    """The head, and its ancestors back to the stored value of each DeltaChannel that it does not hold itself."""
+def _is_of(row: tuple[Any, ...], runs: Collection[str] | None) -> bool:
+    return runs is None or json.loads(row[3]).get("run_id") in runs
+
+
+def _needed_by(rows: list[tuple[Any, ...]], kept: list[tuple[Any, ...]]) -> set[str]:
+    """Those that are kept, and their ancestors back to the stored value of each DeltaChannel that they do not hold."""
     by_id = {row[0]: row for row in rows}
-    head = rows[0]
-    missing = set(json.loads(head[3]).get("counters_since_delta_snapshot") or ())
     keep: set[str] = set()
-    row: tuple[Any, ...] | None = head
-    while row is not None:
-        keep.add(row[0])
-        named = json.loads(row[2])
-        missing -= {*named["l"], *named["v"], *_inline_channels(row[4])}
-        row = by_id.get(row[1]) if missing and row[1] else None
+    for last in kept:
+        missing = set(json.loads(last[3]).get("counters_since_delta_snapshot") or ())
+        row: tuple[Any, ...] | None = last
+        while row is not None:
+            keep.add(row[0])
+            named = json.loads(row[2])
+            missing -= {*named["l"], *named["v"], *_inline_channels(row[4])}
+            row = by_id.get(row[1]) if missing and row[1] else None
     return keep
 
 

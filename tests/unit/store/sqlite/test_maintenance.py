@@ -117,11 +117,30 @@ async def test_retention_leaves_active_turns_alone(journal: Journal) -> None:
     attempt = await journal.claimed()
     await work(attempt, question="more")
     journal.clock.advance(30 * 86_400)
-    checkpoints = [one.config async for one in journal.store.reader().alist({"configurable": {"thread_id": thread}})]
+    config: RunnableConfig = {"configurable": {"thread_id": thread}}
+    before = [one async for one in journal.store.reader().alist(config)]
     await journal.store.prune(journal.clock.now(), dry_run=False)
-    after = [one.config async for one in journal.store.reader().alist({"configurable": {"thread_id": thread}})]
-    assert after == checkpoints
+    after = [one async for one in journal.store.reader().alist(config)]
+    own = [one for one in before if one.metadata.get("run_id") == attempt.turn.id]
+    assert [(one.checkpoint, one.pending_writes) for one in after] == [
+        (one.checkpoint, one.pending_writes) for one in own
+    ]
     assert (await journal.turn(attempt.turn.id)).status is TurnStatus.RUNNING
+
+
+async def test_retention_thins_the_history_of_a_conversation_that_goes_on(journal: Journal) -> None:
+    thread = await answered(journal)
+    config: RunnableConfig = {"configurable": {"thread_id": thread}}
+    journal.clock.advance(10 * 86_400)
+    await answered(journal, thread)
+    newest = (await journal.store.turns(OWNER, limit=1)).items[0].id
+    before = [one async for one in journal.store.reader().alist(config)]
+    counts = await journal.store.prune(journal.clock.now() - timedelta(days=7), dry_run=False)
+    after = [one async for one in journal.store.reader().alist(config)]
+    assert {one.metadata.get("run_id") for one in after} == {newest}
+    assert len(before) - len(after) == counts["checkpoints"] > 0
+    assert [one.checkpoint for one in after] == [one.checkpoint for one in before[: len(after)]]
+    await answered(journal, thread)
 
 
 async def test_pruning_takes_any_number_of_conversations_in_steps(journal: Journal) -> None:

@@ -57,3 +57,13 @@ def test_the_lists_are_served_by_their_indexes() -> None:
     for name in ("conversations_page", "turns_page", "turns_page_of_conversation", "changes_after", "events_after"):
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", _Anything())]
         assert not [line for line in plan if "TEMP B-TREE" in line or line.startswith("SCAN")], (name, plan)
+
+
+def test_no_count_for_the_metrics_reads_every_turn() -> None:
+    connection = apsw.Connection(":memory:")
+    for migration in known():
+        connection.execute(migration.path.read_text())
+    for name in ("turns_by_status", "oldest_queued", "orphans", "next_due", "suspects_due", "claim_next"):
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", _Anything())]
+        read = [line for line in plan if line.startswith("SCAN") and "turns" in line and "INDEX" not in line]
+        assert not read, (name, plan)
