@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 import apsw
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.base import empty_checkpoint, writes_sort_key
 from langgraph.checkpoint.base import id as checkpoint_ids
 from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.graph import END, START, StateGraph
@@ -238,6 +238,21 @@ async def test_a_tasks_writes_are_stored_before_the_checkpoint_that_consumes_the
         await agent(saver).ainvoke(question("with tools", "h"), config("one"), durability=durability)
         assert len(seen) == len(owner.plans) > 8
         assert any(seen) == late
+
+
+async def test_pending_writes_come_back_in_the_order_in_which_a_live_step_applies_them(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as database:
+        await agent(database.saver).ainvoke(question("hello", "h"), config("one"), durability="sync")
+        head = (await state_of(database)).config
+        written = [("z", "~b, 0000000002"), ("y", "~b, 0000000010"), ("x", ""), ("w", "~é")]
+        for task_id, path in written:
+            await database.saver.aput_writes(head, [("steps", [task_id]), ("other", 1)], task_id, path)
+        found = await database.saver.aget_tuple(head)
+        assert found is not None
+        expected = sorted(written, key=lambda task: writes_sort_key(task[1], task[0]))
+        assert [task_id for task_id, channel, _ in found.pending_writes or () if channel == "steps"] == [
+            task_id for task_id, _ in expected
+        ]
 
 
 async def test_what_is_enqueued_is_a_copy(tmp_path: Path) -> None:
