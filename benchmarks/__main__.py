@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
+
+import structlog
 
 from benchmarks import pairs, served
 from benchmarks.meters import Figure, show
@@ -38,6 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", choices=sorted(FIGURES), nargs="+", default=list(FIGURES), help="these figures alone")
     names = parser.parse_args().only
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as folder:
         show(asyncio.run(measure(names, Path(folder))))
 
