@@ -112,7 +112,7 @@ def _answers(history: History, journal: Journal) -> Iterator[str]:
         if turn["status"] != "completed":
             continue
         view = _journal_view(journal, turn["id"])
-        said = [message for message in view.messages.values() if message["role"] == "assistant"]
+        said = _said(view)
         asked = [message["content"] for message in view.messages.values() if message["role"] == "user"]
         if asked != [sent.text]:
             yield f"E: {turn['id']} holds the user messages {asked}, expected exactly {sent.text!r}"
@@ -123,10 +123,24 @@ def _answers(history: History, journal: Journal) -> Iterator[str]:
         count = sent.expected.assistant_messages
         if count is not None and len(said) != count:
             yield f"E: {turn['id']} has {len(said)} assistant messages, expected {count}"
-        calls = [call["id"] for message in said for call in message.get("tool_calls", [])]
+        calls = _calls(journal, turn["id"])
         results = [message["tool_call_id"] for message in view.messages.values() if message["role"] == "tool"]
-        if sorted(calls) != sorted(results):
+        mended = {call for other in journal.turns if other != turn["id"] for call in _calls(journal, other)}
+        if sorted(calls) != sorted(call for call in results if call not in mended):
             yield f"E: {turn['id']} asked for the calls {calls} and holds results of {results}"
+
+
+def _said(view: FoldedView) -> list[dict[str, Any]]:
+    """Assistant messages after the turn's own message; before it stands what its repair recorded of an earlier turn."""
+    messages = list(view.messages.values())
+    own = next((place for place, message in enumerate(messages) if message["role"] == "user"), 0)
+    return [message for message in messages[own:] if message["role"] == "assistant"]
+
+
+def _calls(journal: Journal, turn: str) -> list[str]:
+    """Ids of the tool calls that the turn's assistant messages ask for. A later turn may have to mend a missing result."""
+    messages = _journal_view(journal, turn).messages.values()
+    return [call["id"] for message in messages for call in message.get("tool_calls", [])]
 
 
 # -- F: folds -------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ class Person:
         self.server = server
         self.history = history
         self.insists = insists
-        """Resumes a turn that was given up because kills hit it three times in a row."""
+        """Resumes a turn that failed for no fault of its own: kills hit it three times in a row, or an injected error."""
 
         self.conversation: str | None = None
         self.watcher: Watcher | None = None
@@ -44,8 +44,8 @@ class Person:
         assert self.watcher is not None and sent.turn is not None
         while True:
             view = await self.watcher.turn_ended(sent.turn)
-            given_up = view.ending is not None and view.ending.get("code") in {"ATTEMPTS_EXHAUSTED", "OWNER_DIED"}
-            if not (given_up and self.insists):
+            code = view.ending.get("code") if view.ending else None
+            if not self.insists or code is None or code in sent.expected.codes:
                 return view
             await self.resume(sent)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -78,3 +79,14 @@ async def test_a_pause_past_the_lease_changes_nothing(name: str, forks: ForkServ
     )
     assert verdict.violations == [], verdict.server_log
     assert verdict.pauses == 1, f"the server was not paused at {name}\n{verdict.server_log}"
+
+
+FAILING = [replace(plan, action="error") for plan in once_each() if plan.failpoint != "task_writes.after"]
+"""Nothing can fail once a task's writes are committed, and LangGraph would not hear of it before the turn is over."""
+
+
+@pytest.mark.parametrize("plan", FAILING, ids=str)
+async def test_an_error_at_this_place_loses_and_repeats_nothing(plan: Plan, forks: ForkServer, tmp_path: Path) -> None:
+    """What fails there may fail the turn, visibly: a person resumes it, and then everything must have come right."""
+    verdict = await try_out(plan, tmp_path, forks, PERDURE_LEASE_SECONDS="2", PERDURE_SWEEP_SECONDS="0.5")
+    assert verdict.violations == [], f"{plan.replay}\n{verdict.server_log}"

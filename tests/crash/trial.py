@@ -122,7 +122,11 @@ async def _wake_when_the_lease_is_over(server: Server, history: History) -> None
 
 
 async def _use(server: Server, history: History, plan: Plan) -> None:
-    person = Person(server, history)
+    injected = plan.action == "error"
+    person = Person(server, history, insists=injected)
+    history.pauses += (
+        injected  # an attempt whose end could not be written is found by its lease, with the process alive
+    )
     async with Supervisor(server, plan.arms):
         await SCENARIOS[plan.scenario](person)
         await settle(server, history)

@@ -129,10 +129,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Commits a checkpoint with its events and the journal's position. Raises LeaseLost, StateTypeNotAllowed."""
         place = "input_checkpoint" if metadata.get("source") == "input" else "step_checkpoint"
-        failpoint(f"{place}.before")
         thread_id, ns = _place_of(config)
         memory = self._shared.memories.of(thread_id)
         with _Latching(self):
+            failpoint(f"{place}.before")
             full = get_checkpoint_metadata(config, metadata)
             self._refuse_foreign(thread_id, full.get("run_id"))
             parent_id = get_checkpoint_id(config)
@@ -157,10 +157,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Commits what a task wrote, with the events that prove it. Raises LeaseLost, StateTypeNotAllowed."""
-        failpoint("task_writes.before")
         thread_id, ns = _place_of(config)
         memory = self._shared.memories.of(thread_id)
         with _Latching(self):
+            failpoint("task_writes.before")
             checkpoint_id = str(config["configurable"]["checkpoint_id"])
             view = memory.view(ns, checkpoint_id)
             run_id = (config.get("metadata") or {}).get("run_id") or (view.run_id if view else None)
