@@ -50,6 +50,7 @@ async def test_writing_without_an_epoch_check_is_caught(tmp_path: Path) -> None:
     assert len(json.loads(output)) >= 5
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", SERVED)
 async def test_without_the_defect_the_same_trial_passes(name: str, forks: ForkServer, tmp_path: Path) -> None:
     defect = DEFECTS[name]

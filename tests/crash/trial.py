@@ -70,6 +70,15 @@ class Verdict:
     server_log: str = ""
 
 
+def parse_plan(text: str) -> Plan:
+    """The plan whose `str` this is. Raises ValueError for anything else."""
+    scenario, failpoint, rest = text.split("-")
+    action, _, nth = rest.partition("@")
+    if scenario not in SCENARIOS:
+        raise ValueError(f"unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
+    return Plan(failpoint, scenario, action, int(nth or 1))
+
+
 def once_each() -> list[Plan]:
     """Every failpoint once, in the scenario that reaches it."""
     return [

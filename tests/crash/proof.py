@@ -1,0 +1,202 @@
+"""`python -m tests.crash.proof --kills N --seed S`: the full numbers, and their table in docs/durability.md.
+
+`--only storm`, `failpoints` or `suite` runs one part, `--only SCENARIO-FAILPOINT-ACTION@N` one trial; these leave the page alone.
+Ends with 1 when a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as xml
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perdure.failpoints import NAMES
+from tests.crash.server import ForkServer
+from tests.crash.storm import storm
+from tests.crash.trial import Plan, Verdict, crossed, once_each, parse_plan, try_out
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "durability.md"
+BEGIN, END = "<!-- proof:begin -->", "<!-- proof:end -->"
+AT_ONCE = 3
+"""Trials that run side by side: most of a trial is waiting."""
+
+SUITE = {
+    "errors at every failpoint, pauses past the lease": ("test_failpoints.py", "error or pause or code"),
+    "power cuts and failing disks": ("test_powerloss.py test_powerloss_model.py", ""),
+    "writes of a stalled attempt": ("test_zombie.py", ""),
+    "seeded defects, each caught": ("test_defects.py", ""),
+    "the oracle's own tests": ("test_oracle.py", ""),
+}
+
+
+@dataclass(slots=True)
+class Line:
+    """One row of the table."""
+
+    what: str
+    trials: str
+    deaths: str = "–"
+    violations: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+async def failpoints(kills: int, seed: int) -> list[Line]:
+    """Every failpoint × scenario × pass: killed there, started again, judged."""
+    plans = [*dict.fromkeys([*once_each(), *crossed()])]
+    begun, line, passed = time.monotonic(), Line("kill at every failpoint", f"{len(plans):,} trials"), set[str]()
+    deaths = 0
+    async for plan, verdict in _tried(plans):
+        deaths += verdict.kills
+        passed |= verdict.passed
+        line.violations += [f"{violation} ({plan.replay})" for violation in verdict.violations]
+    line.violations += [f"{name} was never passed" for name in sorted(set(NAMES) - passed)]
+    line.deaths, line.seconds = f"{deaths:,}", time.monotonic() - begun
+    line.trials = f"{len(plans):,} trials, {len(passed)} of {len(NAMES)} places"
+    return [line]
+
+
+async def _tried(plans: list[Plan]) -> AsyncIterator[tuple[Plan, Verdict]]:
+    forks = await ForkServer().open()
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(plan: Plan) -> tuple[Plan, Verdict]:
+        async with gate:
+            with tempfile.TemporaryDirectory(prefix="perdure-proof-") as folder:
+                return plan, await try_out(plan, Path(folder), forks)
+
+    try:
+        for done in asyncio.as_completed([one(plan) for plan in plans]):
+            yield await done
+    finally:
+        await forks.close()
+
+
+async def storms(kills: int, seed: int) -> list[Line]:
+    """Random kills, planned stops and lost connections."""
+    forks = await ForkServer().open()
+    begun = time.monotonic()
+    try:
+        with tempfile.TemporaryDirectory(prefix="perdure-proof-") as folder:
+            report = await storm(Path(folder), forks, kills, seed)
+    finally:
+        await forks.close()
+    trials = f"{report.messages:,} messages, {report.frames:,} frames, {report.drops:,} lost connections"
+    found = [f"{violation} ({report.replay})" for violation in report.violations]
+    what = f"kill -9 at random moments, {report.stops:,} planned stops between"
+    return [Line(what, trials, f"{report.kills:,}", found, time.monotonic() - begun)]
+
+
+async def suite(kills: int, seed: int) -> list[Line]:
+    """The tests that CI runs as well, here with their full numbers."""
+    return [await asyncio.to_thread(_pytest, what, files, words, kills, seed) for what, (files, words) in SUITE.items()]
+
+
+def _pytest(what: str, files: str, words: str, kills: int, seed: int) -> Line:
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="perdure-proof-") as folder:
+        report = Path(folder) / "report.xml"
+        paths = [str(ROOT / "tests" / "crash" / name) for name in files.split()]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *paths]
+        environment = {**os.environ, "PERDURE_PROOF_KILLS": str(kills), "PERDURE_PROOF_SEED": str(seed)}
+        chosen = ["-m", "not proof", *(["-k", words] if words else []), "--timeout", "3600"]
+        done = subprocess.run(
+            [*command, *chosen], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        found = xml.parse(report).getroot().find("testsuite") if report.exists() else None
+    if found is None:
+        return Line(what, "–", violations=[f"pytest did not run: {done.stdout[-500:]}"])
+    failed = [
+        f"{case.get('name')} failed (python -m pytest {' '.join(files.split())})"
+        for case in found.iter("testcase")
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    return Line(what, f"{found.get('tests')} tests", violations=failed, seconds=time.monotonic() - begun)
+
+
+PARTS: Mapping[str, Callable[[int, int], Awaitable[list[Line]]]] = {
+    "failpoints": failpoints,
+    "storm": storms,
+    "suite": suite,
+}
+
+
+def table(lines: list[Line], kills: int, seed: int) -> str:
+    """Markdown: what was run on which commit, and what came of it."""
+    head = (
+        f"{datetime.now(UTC):%Y-%m-%d}, commit `{_commit()}`, seed {seed}, "
+        f"repeat with `make proof KILLS={kills} SEED={seed}`:\n\n"
+        "| what | how much | process deaths | violations | seconds |\n|---|---|---|---|---|"
+    )
+    rows = [
+        f"| {line.what} | {line.trials} | {line.deaths} | {len(line.violations)} | {line.seconds:.0f} |"
+        for line in lines
+    ]
+    return "\n".join([head, *rows])
+
+
+def _commit() -> str:
+    """The commit, marked when the working tree differs from it in what was tested."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "src", "tests")
+    return git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
+
+
+def write(text: str) -> None:
+    """Puts the table between its markers."""
+    page = PAGE.read_text()
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+async def prove(names: list[str], kills: int, seed: int) -> list[Line]:
+    lines: list[Line] = []
+    for name in names:
+        for line in await PARTS[name](kills, seed):
+            print(f"{line.what}: {line.trials}, {len(line.violations)} violations, {line.seconds:.0f} s", flush=True)
+            print("\n".join(f"  {violation}" for violation in line.violations[:20]), end="", flush=True)
+            lines.append(line)
+    return lines
+
+
+async def again(plan: Plan) -> list[Line]:
+    """One trial alone, with its log."""
+    async for _, verdict in _tried([plan]):
+        print(verdict.server_log)
+        return [Line(str(plan), "1 trial", str(verdict.kills), verdict.violations)]
+    return []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.proof", description=__doc__)
+    parser.add_argument("--kills", type=int, default=500, help="kills of the storm")
+    parser.add_argument("--seed", type=int, default=1, help="decides every random choice")
+    parser.add_argument("--only", help=f"one of {', '.join(PARTS)}, or one trial")
+    options = parser.parse_args()
+    if options.only and options.only not in PARTS:
+        lines = asyncio.run(again(parse_plan(options.only)))
+    else:
+        lines = asyncio.run(prove([options.only] if options.only else list(PARTS), options.kills, options.seed))
+    print(text := table(lines, options.kills, options.seed))
+    if not options.only:
+        write(text)
+    broken = [violation for line in lines for violation in line.violations]
+    print("\n".join(broken))
+    sys.exit(bool(broken))
+
+
+if __name__ == "__main__":
+    main()
