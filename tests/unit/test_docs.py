@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure import errors
+from perdure.cli import app
 from perdure.failpoints import PLACES
 from perdure.settings.catalogue import OTHER_VARIABLES, SETTINGS
 from perdure.turns import FailureCode, TurnStatus
@@ -71,3 +72,11 @@ def test_every_make_target_that_a_page_names_exists() -> None:
     named = {name for path in PAGES for name in re.findall(r"`make ([a-z]+)", path.read_text())}
     assert named - targets == set()
     assert {"run", "test"} <= set(re.findall(r"^make ([a-z]+)", page("README.md"), re.MULTILINE))
+
+
+def test_every_command_is_explained() -> None:
+    text = page("docs/commands.md")
+    shown = set(re.findall(r"`perdure ([a-z]+)", text))
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    groups = {group.name for group in app.registered_groups}
+    assert shown == commands | groups
