@@ -35,6 +35,7 @@ async def serving(folder: Path, **environment: str) -> AsyncIterator[Server]:
     finally:
         if server.alive:
             await server.stop()
+        await server.close()
         await launcher.close()
 
 

@@ -14,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 from tests.crash.client import GONE, Api
 
 HERE = Path(__file__).parent
-TOKEN = "crash-suite-token"
 
 
 @dataclass(slots=True)
@@ -130,10 +130,12 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "LANGCHAIN_"))}
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def reserved_port() -> socket.socket:
+    """A socket that is bound and never listens: no other trial of this machine gets its port while a killed server is away."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", 0))
+    return bound
 
 
 class Server:
@@ -146,8 +148,10 @@ class Server:
         self.effects = folder / "effects.jsonl"
         self.log = folder / "server.log"
         self.passed = folder / "failpoints.log"
-        self.port = free_port()
-        self.api = Api(self.port, TOKEN)
+        self.token = f"token-of-this-trial-{uuid4().hex}"
+        self._reserved = reserved_port()
+        self.port: int = self._reserved.getsockname()[1]
+        self.api = Api(self.port, self.token)
         self.boots: list[Boot] = []
         self._environment = dict(environment or {})
         self._ending: asyncio.Task[int] | None = None
@@ -217,6 +221,7 @@ class Server:
     async def close(self) -> None:
         if self.alive:
             await self.kill()
+        self._reserved.close()
 
     def failpoints_passed(self) -> set[str]:
         return set(self.passed.read_text().split()) if self.passed.exists() else set()
@@ -244,7 +249,7 @@ class Server:
             "PERDURE_HOST": "127.0.0.1",
             "PERDURE_PORT": str(self.port),
             "PERDURE_DATABASE": str(self.database),
-            "PERDURE_TOKEN": TOKEN,
+            "PERDURE_TOKEN": self.token,
             "PERDURE_PROJECT": str(HERE / "graphs" / "perdure.toml"),
             "PERDURE_LOG_LEVEL": "warning",
             "PERDURE_FAILPOINTS_LOG": str(self.passed),

@@ -40,8 +40,11 @@ async def test_the_command_itself_survives_a_kill(scenario: str, tmp_path: Path)
 
 async def test_a_second_server_on_the_same_file_refuses_to_start(forks: ForkServer, tmp_path: Path) -> None:
     first, second = Server(tmp_path, forks), Server(tmp_path, forks)
-    assert await first.start()
-    assert not await second.start()
-    assert second.boots[-1].how.startswith("exited")
-    assert str(first.boots[-1].pid) in second.said()
-    await first.stop()
+    try:
+        assert await first.start()
+        assert not await second.start()
+        assert second.boots[-1].how.startswith("exited")
+        assert str(first.boots[-1].pid) in second.said()
+    finally:
+        await first.close()
+        await second.close()
