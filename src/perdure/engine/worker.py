@@ -136,13 +136,12 @@ class Worker:
         return self._settings.sweep_seconds
 
     async def _claim_all(self) -> None:
-        if self._alone is not None:
-            return
-        suspects = await self._suspects_due()
-        if suspects and not self._drives and await self._claim(suspects=True):
-            return
-        while not self._gate_closed() and self._has_room() and await self._claim(suspects=False):
-            pass
+        while self._alone is None:
+            suspects = await self._suspects_due()
+            if suspects and not self._drives and await self._claim(suspects=True):
+                return
+            if self._gate_closed() or not self._has_room() or not await self._claim(suspects=False):
+                return
 
     async def _suspects_due(self) -> int:
         """Also notes since when one has waited. In safe mode none is driven."""

@@ -37,7 +37,7 @@ from perdure.failpoints import failpoint
 from perdure.store.sqlite.authority import Authority, StepPlan, StepWrite
 from perdure.store.sqlite.encoding import StrictSerializer, assert_strict, type_names
 from perdure.store.sqlite.lists import QUERIES, rows_of
-from perdure.store.sqlite.loading import Loaded, Loader
+from perdure.store.sqlite.loading import Loaded, Loader, TooLong
 from perdure.store.sqlite.memory import DEFAULT_BYTES, Draft, Memories, ThreadMemory, View
 from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.threads import copy_thread_rows, delete_checkpoints, delete_thread_rows, prune_superseded
@@ -260,8 +260,24 @@ class Checkpointer(BaseCheckpointSaver[str]):
             found = loader.by_id(ns, checkpoint_id) if checkpoint_id else loader.latest(ns)
             return [found] if found else []
 
-        loaded = await self._read(memory, read)
+        loaded = self._read_quickly(memory, read)
+        if loaded is None:
+            loaded = await self._read(memory, read)
         return loaded[0].tuple if loaded else None
+
+    def _read_quickly(self, memory: ThreadMemory, read: Callable[[Loader], list[Loaded]]) -> list[Loaded] | None:
+        """On the event loop: a short thread that is remembered. None for any other."""
+
+        def run(connection: apsw.Connection) -> tuple[Loader, list[Loaded]]:
+            loader = Loader(connection, self._serializer, memory, quick=True)
+            return loader, read(loader)
+
+        try:
+            loader, loaded = self._shared.readers.read_here(run)
+        except TooLong:
+            return None
+        self._keep_loaded(memory, loader, (one.view for one in loaded))
+        return loaded
 
     async def _read(self, memory: ThreadMemory, read: Callable[[Loader], list[Loaded]]) -> list[Loaded]:
         def run(connection: apsw.Connection) -> tuple[Loader, list[Loaded]]:

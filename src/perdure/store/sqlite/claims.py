@@ -46,6 +46,28 @@ class Claimed:
     end: int
 
 
+def claimable(
+    connection: apsw.Connection, limits: Limits, *, agents: Mapping[str, int | None], suspects: bool, now: datetime
+) -> bool:
+    """Whether `claim` would do anything: only reads, so that a look at an empty queue costs no commit."""
+    if QUERIES.one(connection, "delay_over", now=micros(now)) is not None:
+        return True
+    return _next(connection, limits, agents, suspects, now) is not None
+
+
+def _next(
+    connection: apsw.Connection, limits: Limits, agents: Mapping[str, int | None], suspects: bool, now: datetime
+) -> Turn | None:
+    return turn_of(
+        connection,
+        "claim_next",
+        agents=to_json(agents),
+        suspects=int(suspects),
+        suspect_after=limits.suspect_after,
+        now=micros(now),
+    )
+
+
 def claim(
     connection: apsw.Connection,
     owner: Owner,
@@ -57,14 +79,7 @@ def claim(
     lease_expires_at: datetime,
 ) -> Claimed | None:
     """queued → running for the next due turn: attempt counted, seqs reserved, and a rewind where one is due."""
-    found = turn_of(
-        connection,
-        "claim_next",
-        agents=to_json(agents),
-        suspects=int(suspects),
-        suspect_after=limits.suspect_after,
-        now=micros(now),
-    )
+    found = _next(connection, limits, agents, suspects, now)
     if found is None:
         QUERIES.run(connection, "delays_clear", now=micros(now))
         return None

@@ -125,6 +125,12 @@ def events(
     return [event_from(row, rendered[row["item_id"]] if row["item_id"] is not None else None) for row in rows]
 
 
+def event_places(connection: apsw.Connection, conversation_id: str, *, after: int, limit: int) -> list[int]:
+    """Seqs of stored events alone, dropped ones included: how much a reader has before it."""
+    bindings = {"conversation": conversation_id, "after": min(after, LARGEST), "limit": limit}
+    return [row["seq"] for row in QUERIES.all(connection, "event_places", **bindings)]
+
+
 def rewound_after(connection: apsw.Connection, turn_id: str, seq: int) -> Event | None:
     row = QUERIES.one(connection, "rewind_after", turn=turn_id, after=min(seq, LARGEST))
     return None if row is None else event_from(row)

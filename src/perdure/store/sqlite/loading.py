@@ -30,6 +30,15 @@ class Loaded:
     view: View
 
 
+QUICK_ELEMENTS = 64
+QUICK_BYTES = 256 * 1024
+"""What a read on the event loop may copy at most."""
+
+
+class TooLong(Exception):
+    """A quick read met a checkpoint that is not remembered, or has much in it: read it on another thread."""
+
+
 @dataclass(slots=True)
 class Loader:
     """Reads checkpoints of one thread. Known elements and lists come from the memory, the rest from their rows."""
@@ -39,6 +48,8 @@ class Loader:
     memory: ThreadMemory
     elements: dict[int, Element] = field(default_factory=dict)
     lists: dict[int, StoredList] = field(default_factory=dict)
+    quick: bool = False
+    """Whether to raise TooLong rather than fetch elements, or copy many."""
 
     def latest(self, ns: str) -> Loaded | None:
         return self._first("checkpoint_latest", thread_id=self.memory.thread_id, ns=ns)
@@ -61,7 +72,26 @@ class Loader:
             return self._loaded(row)
         return None
 
+    def _refuse_long(self, row: tuple[Any, ...]) -> None:
+        refs, lists, items = json.loads(row[7]), self.memory.lists, self.memory.by_id
+        wanted = [*refs["v"].values(), *refs["i"]]
+        if sum(length for _, length, _ in refs["l"].values()) + len(wanted) > QUICK_ELEMENTS:
+            raise TooLong
+        elements = [items.get(item) for item in wanted]
+        for list_id, length, _ in refs["l"].values():
+            known = lists.get(list_id)
+            elements += known.elements[:length] if known and len(known.elements) >= length else [None]
+        size = len(row[6])
+        for element in elements:
+            if element is None:
+                raise TooLong
+            size += element.cost
+        if size > QUICK_BYTES:
+            raise TooLong
+
     def _loaded(self, row: tuple[Any, ...]) -> Loaded:
+        if self.quick:
+            self._refuse_long(row)
         _, thread_id, ns, space, checkpoint_id, parent_id, header, _, metadata = row
         checkpoint, inline = unpack_header(header, checkpoint_id, self.serializer)
         view = self._view(row, inline)

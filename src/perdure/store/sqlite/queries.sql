@@ -159,6 +159,10 @@ SELECT * FROM turns WHERE accept_number = (
     WHERE a.value IS NULL
        OR (SELECT count(*) FROM turns r WHERE r.status = 'running' AND r.agent = a.key) < a.value)
 
+-- delay_over --
+-- Whether a queued turn's delay is over.
+SELECT 1 FROM turns WHERE status = 'queued' AND not_before <= :now LIMIT 1
+
 -- delays_clear --
 -- Delays that are over are forgotten: what keeps such a turn queued now is no clock, so no clock need wake anyone.
 UPDATE turns SET not_before = NULL WHERE status = 'queued' AND not_before <= :now
@@ -246,13 +250,14 @@ WHERE id = :id AND epoch = :epoch AND status = 'running' AND (lease_owner <> :ow
 -- next_due --
 -- When the earliest delayed turn of these agents becomes due.
 SELECT min(not_before) AS due FROM turns
-WHERE status = 'queued' AND not_before IS NOT NULL AND agent IN (SELECT value FROM json_each(:agents))
+WHERE status = 'queued' AND not_before IS NOT NULL AND +agent IN (SELECT value FROM json_each(:agents))
 
 -- suspects_due --
 -- How many due turns must be driven alone.
 SELECT count(*) AS due FROM turns
-WHERE status = 'queued' AND agent IN (SELECT value FROM json_each(:agents))
-  AND (not_before IS NULL OR not_before <= :now) AND attempts_without_progress >= :suspect_after
+WHERE status = 'queued' AND +agent IN (SELECT value FROM json_each(:agents))
+  AND (not_before IS NULL OR not_before <= :now)
+  AND attempts_without_progress > 0 AND attempts_without_progress >= :suspect_after
 
 -- cancels_requested --
 -- Which of these running turns a person asked to cancel.
@@ -326,6 +331,10 @@ WHERE turn = :turn AND seq > :after AND kind IN ('end', 'chat-error') AND droppe
 -- Retained events of a thread, rewinds included, in order.
 SELECT * FROM events
 WHERE conversation = :conversation AND seq > :after AND dropped_by IS NULL ORDER BY seq LIMIT :limit
+
+-- event_places --
+-- Where events of a thread stand, dropped ones included.
+SELECT seq FROM events WHERE conversation = :conversation AND seq > :after ORDER BY seq LIMIT :limit
 
 -- events_of_turn_after --
 -- The same of one turn.

@@ -39,7 +39,8 @@ class Readers:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.read_here, read)
 
     def read_here(self, read: Callable[[apsw.Connection], T]) -> T:
-        """The same on the calling thread, which blocks."""
+        """The same on the calling thread, which blocks. On the event loop for look-ups that touch a few pages alone: going
+        to another thread and back costs several times what they do."""
         self._refuse_if_unusable()
         connection = self._connection()
         try:

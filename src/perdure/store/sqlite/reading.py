@@ -1,4 +1,8 @@
-"""The store's verbs that only read: each one a short read transaction on a reader's connection."""
+"""The store's verbs that only read: each one a short read transaction on a reader's connection.
+
+Look-ups by a key or a small partial index run on the event loop; whatever may touch many rows, or long ones, runs on a
+reader's thread.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,9 @@ from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.rows import instant_or_none, micros, to_json
 from perdure.turns import Attempt, Card, Change, Conversation, Limits, Turn, TurnStatus
 
+FEW_EVENTS = 8
+"""As many are read and rendered on the event loop."""
+
 
 class Reading:
     """The reading half of `perdure.store.base.Store`."""
@@ -31,7 +38,7 @@ class Reading:
     # -- people's -----------------------------------------------------------------------------------------------------
 
     async def conversation(self, owner: str, conversation: str) -> Conversation:
-        return await self._readers.run(lambda connection: listing.conversation(connection, owner, conversation))
+        return self._readers.read_here(lambda connection: listing.conversation(connection, owner, conversation))
 
     async def conversations(
         self, owner: str, *, limit: int, cursor: str | None = None, agent: str | None = None
@@ -41,7 +48,7 @@ class Reading:
         )
 
     async def turn(self, owner: str, turn: str) -> Turn:
-        return await self._readers.run(lambda connection: listing.turn(connection, owner, turn))
+        return self._readers.read_here(lambda connection: listing.turn(connection, owner, turn))
 
     async def turns(
         self,
@@ -61,7 +68,7 @@ class Reading:
         return await self._readers.run(read)
 
     async def last_turn(self, owner: str, conversation: str) -> Turn | None:
-        return await self._readers.run(lambda connection: listing.last_turn(connection, owner, conversation))
+        return self._readers.read_here(lambda connection: listing.last_turn(connection, owner, conversation))
 
     async def attempts(self, owner: str, turn: str) -> Sequence[Attempt]:
         return await self._readers.run(lambda connection: listing.attempts(connection, owner, turn))
@@ -83,13 +90,18 @@ class Reading:
         def read(connection: apsw.Connection) -> list[Event]:
             return listing.events(connection, self._messages, conversation, after=after, turn_id=turn, limit=limit)
 
-        return await self._readers.run(read)
+        def has_many(connection: apsw.Connection) -> bool:
+            return len(listing.event_places(connection, conversation, after=after, limit=FEW_EVENTS + 1)) > FEW_EVENTS
+
+        if limit > FEW_EVENTS and self._readers.read_here(has_many):
+            return await self._readers.run(read)
+        return self._readers.read_here(read)
 
     async def rewound_after(self, turn: str, seq: int) -> Event | None:
-        return await self._readers.run(lambda connection: listing.rewound_after(connection, turn, seq))
+        return self._readers.read_here(lambda connection: listing.rewound_after(connection, turn, seq))
 
     async def turn_at(self, conversation: str, seq: int) -> Turn | None:
-        return await self._readers.run(lambda connection: listing.turn_at(connection, conversation, seq))
+        return self._readers.read_here(lambda connection: listing.turn_at(connection, conversation, seq))
 
     # -- the engine's -------------------------------------------------------------------------------------------------
 
@@ -98,7 +110,7 @@ class Reading:
             row = QUERIES.one(connection, "next_due", agents=to_json(list(agents)))
             return instant_or_none(row["due"]) if row else None
 
-        return await self._readers.run(read)
+        return self._readers.read_here(read)
 
     async def suspects_due(self, agents: Collection[str], now: datetime) -> int:
         return await self._number(
@@ -113,10 +125,10 @@ class Reading:
         def read(connection: apsw.Connection) -> set[str]:
             return {row["id"] for row in QUERIES.all(connection, "cancels_requested", turns=to_json(list(turns)))}
 
-        return await self._readers.run(read)
+        return self._readers.read_here(read)
 
     async def answers(self, turn: str) -> Mapping[str, Any]:
-        return await self._readers.run(lambda connection: listing.answers(connection, turn))
+        return self._readers.read_here(lambda connection: listing.answers(connection, turn))
 
     async def orphans(self, now: datetime, held: Collection[str]) -> Sequence[Turn]:
         return await self._readers.run(lambda connection: claims.orphans(connection, self._owner, now, held))
@@ -129,4 +141,4 @@ class Reading:
             row = QUERIES.one(connection, query, **bindings)
             return int(row[column]) if row else 0
 
-        return await self._readers.run(read)
+        return self._readers.read_here(read)

@@ -258,6 +258,8 @@ class SQLiteStore(Reading):
         now: datetime,
         lease_expires_at: datetime,
     ) -> LeasedAttempt | None:
+        if not self._claimable(agents, suspects, now):
+            return None
         failpoint("claim.before")
         made: list[SQLiteAttempt] = []
 
@@ -284,6 +286,11 @@ class SQLiteStore(Reading):
             raise
         failpoint("claim.after")
         return made[0] if made else None
+
+    def _claimable(self, agents: Mapping[str, int | None], suspects: bool, now: datetime) -> bool:
+        return self._readers.read_here(
+            lambda connection: claims.claimable(connection, self._limits, agents=agents, suspects=suspects, now=now)
+        )
 
     async def recover(self, turn: str, epoch: int, *, now: datetime, manual: bool) -> Recovered | None:
         failpoint("recover.before")

@@ -51,6 +51,8 @@ CREATE TABLE turns (
 CREATE UNIQUE INDEX turns_one_active_per_thread ON turns (conversation) WHERE status IN ('queued', 'running', 'parked');
 CREATE INDEX turns_of_conversation ON turns (conversation, accept_number);
 CREATE INDEX turns_claimable ON turns (agent, accept_number) WHERE status = 'queued';
+CREATE INDEX turns_delayed ON turns (not_before) WHERE status = 'queued' AND not_before IS NOT NULL;
+CREATE INDEX turns_tried ON turns (attempts_without_progress) WHERE status = 'queued' AND attempts_without_progress > 0;
 CREATE INDEX turns_waiting ON turns (conversation, accept_number) WHERE status = 'waiting';
 CREATE INDEX turns_running ON turns (lease_expires_at) WHERE status = 'running';
 CREATE INDEX turns_of_owner ON turns (owner, accept_number DESC);
