@@ -258,8 +258,10 @@ class Drive:
     # -- what an end means --------------------------------------------------------------------------------------------
 
     async def _conclude(self, answers: Mapping[str, Any]) -> Ending:
-        """After the stream ended by itself and its rows are committed. Never told from the stream: it says a question
-        before the question is durable."""
+        """After the stream ended by itself and its rows are committed. A question is never told from the stream, which
+        says it before it is durable; that a checkpoint leaves nothing to do needs no second look."""
+        if self._relay is not None and self._relay.at_end:
+            return Finish(TurnStatus.COMPLETED)
         state = await self._head()
         if state.interrupts:
             if all(each.id in answers for each in state.interrupts):

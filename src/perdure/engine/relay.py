@@ -35,6 +35,8 @@ class Relay:
         self._buffer: tuple[str, list[str]] | None = None
         self._flushed_at = float("-inf")
         self._timer: asyncio.Task[None] | None = None
+        self.at_end = False
+        """Whether the root checkpoint that was made last leaves nothing to do. It is durable once the stream has ended."""
 
     def feed(self, part: Mapping[str, Any]) -> None:
         kind, namespace, data = part["type"], tuple(part["ns"]), part["data"]
@@ -44,6 +46,8 @@ class Relay:
         self._flush()  # a token may never follow the commit of its message
         if kind == "checkpoints":
             self._steps[namespace] = int(data["metadata"].get("step", -1)) + 1
+            if not namespace:
+                self.at_end = data.get("tasks") == []
         elif kind == "tasks":
             self._trace(namespace, data)
 
