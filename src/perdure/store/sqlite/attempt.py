@@ -26,10 +26,9 @@ from perdure.store.sqlite.authority import Authority, StepPlan, StepWrite
 from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed
 from perdure.store.sqlite.journal import (
     QUERIES,
-    guarded,
     publish,
     take_seqs,
-    write_event,
+    write_events,
 )
 from perdure.store.sqlite.outlet import Outlet, Seqs
 from perdure.store.sqlite.rows import micros
@@ -152,7 +151,7 @@ class SQLiteAttempt:
     def _flush(self) -> None:
         """Commits buffered traces on their own, so that streamed text need not wait for the step that follows it."""
         events = self._take_buffer()
-        future = self._write(lambda connection: _write_events(connection, events), events)
+        future = self._write(lambda connection: write_events(connection, events), events)
         future.add_done_callback(_ignore_outcome)  # a failure has latched the attempt
 
     def _extend_when_low(self) -> None:
@@ -182,21 +181,19 @@ class SQLiteAttempt:
         messages = [self._held(EventKind.MESSAGE, {"message": message}) for message in plan.messages]
         traces = [self._held(EventKind.TRACE, payload) for payload in plan.traces]
         boundary = self._seqs.last
+        messages_seqs = [event.seq for event in messages]
 
         def transaction(connection: apsw.Connection) -> None:
-            item_ids = write(connection)
-            _write_events(connection, buffered)
-            for event, item_id in zip(messages, item_ids, strict=True):
-                write_event(connection, event, item_id)
-            _write_events(connection, traces)
             self._advance(connection, plan, boundary)
+            items = write(connection)
+            write_events(connection, [*buffered, *messages, *traces], dict(zip(messages_seqs, items, strict=True)))
 
         def committed(_: None) -> None:
             self._supersteps += plan.supersteps
             self._progressed = self._progressed or plan.progress
 
         events = [*buffered, *messages, *traces]
-        future = self._write(transaction, events, committed=committed, patient=plan.patient)
+        future = self._write(transaction, events, committed=committed, patient=plan.patient, fenced=True)
         self._extend_when_low()
         return future
 
@@ -209,8 +206,9 @@ class SQLiteAttempt:
         self._late = [(message_id, text) for message_id, text in self._late if message_id not in replaced]
 
     def _advance(self, connection: apsw.Connection, plan: StepPlan, boundary: int) -> None:
+        """The journal's position; guarded, so that it is the fence of the whole transaction."""
         usage = {name: plan.usage.get(name, 0) for name in ("input_tokens", "output_tokens", "total_tokens")}
-        guarded(
+        ours = QUERIES.run(
             connection,
             "turn_advance",
             id=self.turn.id,
@@ -221,6 +219,8 @@ class SQLiteAttempt:
             input_stored=int(plan.input_stored),
             **usage,
         )
+        if not ours:
+            raise LeaseLost(conversation=self.turn.conversation, turn=self.turn.id)
         if plan.progress and not self._progressed:
             QUERIES.run(connection, "attempt_progressed", turn=self.turn.id, epoch=self.turn.epoch)
         if plan.message_count is not None:
@@ -236,7 +236,7 @@ class SQLiteAttempt:
             data["server"] = call.server
         self.trace(node, call.name, step, "call", call_id=call.id, data=data)
         events = self._take_buffer()
-        await self._write(lambda connection: _write_events(connection, events), events)
+        await self._write(lambda connection: write_events(connection, events), events)
         failpoint("tool_intent.after")
 
     async def park(self, questions: Sequence[Question]) -> None:
@@ -246,7 +246,7 @@ class SQLiteAttempt:
         buffered, now = self._close(), self._tools.clock.now()
 
         def transaction(connection: apsw.Connection) -> list[Event]:
-            _write_events(connection, buffered)
+            write_events(connection, buffered)
             return endings.park(connection, self.turn, self._seqs, questions, now)
 
         await self._end(transaction, buffered)
@@ -260,7 +260,7 @@ class SQLiteAttempt:
 
         def transaction(connection: apsw.Connection) -> list[Event]:
             if self._error is None:
-                _write_events(connection, buffered)
+                write_events(connection, buffered)
             return endings.finish(connection, self.turn, self._seqs, status, failure, now=now)
 
         await self._end(transaction, buffered, despite_latch=failed)
@@ -354,13 +354,16 @@ class SQLiteAttempt:
         *,
         despite_latch: bool = False,
         patient: bool = False,
+        fenced: bool = False,
     ) -> asyncio.Future[T]:
-        """Enqueues a transaction behind the fence; its events leave after the commit, then `committed` is told."""
+        """Enqueues a transaction behind the fence; its events leave after the commit, then `committed` is told. `fenced`:
+        the transaction begins with a guarded statement of its own, which is the fence."""
 
-        def fenced(connection: apsw.Connection) -> T:
+        def guarded_write(connection: apsw.Connection) -> T:
             if self._error is not None and not (despite_latch and self._unstorable):
                 raise self._refusal()
-            self._check_fence(connection)
+            if not fenced:
+                self._check_fence(connection)
             return transaction(connection)
 
         def told(result: T) -> None:
@@ -372,7 +375,7 @@ class SQLiteAttempt:
                 self._latch(error)
                 raise
 
-        return self._tools.writer.submit(fenced, committed=told, refused=self._latch, patient=patient)
+        return self._tools.writer.submit(guarded_write, committed=told, refused=self._latch, patient=patient)
 
     def _latch(self, error: BaseException) -> None:
         """From any thread."""
@@ -399,11 +402,6 @@ class SQLiteAttempt:
         )
         refusal.__cause__ = self._error
         return refusal
-
-
-def _write_events(connection: apsw.Connection, events: Sequence[Event]) -> None:
-    for event in events:
-        write_event(connection, event)
 
 
 def _refuse_bad_ending(status: TurnStatus, failure: Failure | None) -> None:

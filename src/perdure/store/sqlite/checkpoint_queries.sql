@@ -14,11 +14,15 @@ SELECT id FROM spaces WHERE thread_id = :thread_id AND ns = :ns;
 SELECT checkpoint_id FROM checkpoints WHERE space = :space ORDER BY position DESC LIMIT 1;
 
 -- checkpoint_put --
--- A checkpoint; one that is put again under its id keeps its place.
+-- A checkpoint; nothing when its id is there already.
 INSERT INTO checkpoints (space, position, checkpoint_id, parent_id, header, refs, metadata)
 VALUES (:space, :position, :checkpoint_id, :parent_id, :header, :refs, :metadata)
-ON CONFLICT (space, checkpoint_id) DO UPDATE SET
-    parent_id = excluded.parent_id, header = excluded.header, refs = excluded.refs, metadata = excluded.metadata;
+ON CONFLICT (space, checkpoint_id) DO NOTHING;
+
+-- checkpoint_replace --
+-- A checkpoint that is put again under its id keeps its place.
+UPDATE checkpoints SET parent_id = :parent_id, header = :header, refs = :refs, metadata = :metadata
+WHERE space = :space AND checkpoint_id = :checkpoint_id;
 
 -- refs_of_checkpoint --
 -- What a checkpoint that may be put again referred to.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,31 @@ def publish(notify: Notify, event: Event) -> None:
     failpoint("event_publish.after")
 
 
-def write_event(connection: apsw.Connection, event: Event, item_id: int | None = None) -> None:
-    QUERIES.run(
-        connection,
-        "event_insert",
-        conversation=event.conversation,
-        seq=event.seq,
-        turn=event.turn,
-        attempt=event.attempt,
-        kind=str(event.kind),
-        at=micros(event.at),
-        item_id=item_id,
-        payload=None if item_id is not None else to_json(event.payload),
-    )
+def write_event(connection: apsw.Connection, event: Event) -> None:
+    write_events(connection, [event])
+
+
+def write_events(
+    connection: apsw.Connection, events: Sequence[Event], items: Mapping[int, int | None] | None = None
+) -> None:
+    """`items`: by seq, the stored message that a message event names instead of repeating it."""
+    if events:
+        named = items or {}
+        rows = [_event_row(event, named.get(event.seq)) for event in events]
+        connection.executemany(QUERIES["event_insert"], rows)
+
+
+def _event_row(event: Event, item_id: int | None) -> dict[str, Any]:
+    return {
+        "conversation": event.conversation,
+        "seq": event.seq,
+        "turn": event.turn,
+        "attempt": event.attempt,
+        "kind": str(event.kind),
+        "at": micros(event.at),
+        "item_id": item_id,
+        "payload": None if item_id is not None else to_json(event.payload),
+    }
 
 
 def take_seqs(connection: apsw.Connection, conversation: str, count: int) -> int:

@@ -203,12 +203,16 @@ class Writer:
         done: list[_Order[Any]] = []
         try:
             self._connection.execute("BEGIN IMMEDIATE")
+            alone = len(batch) == 1
             for order in batch:
                 done.append(order)
-                self._run(order)
+                self._run(order, alone)
                 if not self._connection.in_transaction:
                     break
             else:
+                if alone and batch[0].error is not None:
+                    self._roll_back()  # nothing else is in it
+                    return
                 self._connection.execute("COMMIT")
                 self.counts.commits += 1
                 self.counts.transactions += len(batch)
@@ -226,7 +230,10 @@ class Writer:
         if rest:
             self._commit(rest)
 
-    def _run(self, order: _Order[Any]) -> None:
+    def _run(self, order: _Order[Any], alone: bool) -> None:
+        if alone:
+            self._run_alone(order)
+            return
         execute = self._connection.execute
         execute("SAVEPOINT logical")
         try:
@@ -238,6 +245,13 @@ class Writer:
             order.fail(storage_fault(error))
         else:
             execute("RELEASE logical")
+
+    def _run_alone(self, order: _Order[Any]) -> None:
+        """The whole transaction is this one's: what fails is rolled back with it, and needs no savepoint."""
+        try:
+            order.result = order.transaction(self._connection)
+        except BaseException as error:
+            order.fail(storage_fault(error))
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

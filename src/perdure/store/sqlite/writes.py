@@ -85,24 +85,10 @@ class CheckpointWrite:
         space = space_of(connection, self._memory.thread_id, self._view.ns, self._numbers)
         if self._guarded:
             self._refuse_behind_head(connection, space)
-        replaced = self._replaced(connection, space)
         connection.executemany(QUERIES["item_put"], self._draft.rows)
         for change in self._lists:
             change.store(connection)
-        connection.execute(
-            QUERIES["checkpoint_put"],
-            {
-                "space": space,
-                "position": self._position,
-                "checkpoint_id": self._view.checkpoint_id,
-                "parent_id": self._parent_id,
-                "header": self._header,
-                "refs": self._refs,
-                "metadata": self._metadata_json,
-            },
-        )
-        if replaced is not None:
-            _sweep_replaced(connection, space, replaced)
+        self._put(connection, space)
         return [element.item_id if element is not None else None for element in self._changes.elements]
 
     def keep(self) -> None:
@@ -172,13 +158,26 @@ class CheckpointWrite:
                 "faster."
             )
 
-    def _replaced(self, connection: apsw.Connection, space: int) -> Refs | None:
-        at = {"space": space, "checkpoint_id": self._view.checkpoint_id}
-        for (refs,) in connection.execute(QUERIES["refs_of_checkpoint"], at):
-            gone = Refs()
+    def _put(self, connection: apsw.Connection, space: int) -> None:
+        """The checkpoint's row; one that is put again under its id takes the place of the first."""
+        row: dict[str, Any] = {
+            "space": space,
+            "position": self._position,
+            "checkpoint_id": self._view.checkpoint_id,
+            "parent_id": self._parent_id,
+            "header": self._header,
+            "refs": self._refs,
+            "metadata": self._metadata_json,
+        }
+        connection.execute(QUERIES["checkpoint_put"], row)
+        if connection.changes():
+            return
+        gone = Refs()
+        for (refs,) in rows_of(connection, "refs_of_checkpoint", space=space, checkpoint_id=self._view.checkpoint_id):
             gone.add_checkpoint(refs)
-            return gone
-        return None
+        del row["position"]
+        connection.execute(QUERIES["checkpoint_replace"], row)
+        _sweep_replaced(connection, space, gone)
 
 
 class TaskWrites:
