@@ -114,6 +114,17 @@ class Reset:
 Frame = Event | Reset
 
 
+@dataclass(frozen=True, slots=True)
+class ListsReset:
+    """A frame without an id of the stream of summaries: what the lists show may be stale, read them again. The changes
+    that follow are those after the cursor that are retained, or those from now on when there can be none."""
+
+    reason: str
+
+    def wire(self) -> dict[str, Any]:
+        return {"reason": self.reason}
+
+
 @dataclass(slots=True)
 class FoldedTurn:
     """What a watcher shows of one turn."""

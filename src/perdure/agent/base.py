@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from perdure.events import Frame
+from perdure.events import Frame, ListsReset
 from perdure.store.base import Page
 from perdure.turns import Accepted, Attempt, Card, Change, Conversation, RequestKey, Turn, TurnStatus
 
@@ -103,11 +103,11 @@ class AgentPort(Protocol):
     # -- streams ------------------------------------------------------------------------------------------------------
 
     async def follow(self, owner: str, conversation: str, *, after: int | None, follow: bool) -> AsyncIterator[Frame]:
-        """Frames after the cursor (None: from the start of the turn to watch), live. Ends after a terminal event unless
-        `follow`. Raises NotFound before the first frame, SlowWatcher while running. Costs nothing while idle."""
+        """Frames after the cursor (None: from the start of the turn to watch), live. Ends with that turn's end unless
+        `follow`; another turn's end is told and ends nothing. Raises NotFound before the first frame, SlowWatcher while running. Costs nothing while idle."""
         ...
 
-    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change]:
+    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
         """Summaries after the cursor (None: from now on), live, without end."""
         ...
 

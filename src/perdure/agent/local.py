@@ -12,7 +12,7 @@ from perdure.agent.ids import new_id
 from perdure.agent.threads import Threads
 from perdure.agent.watch import watch
 from perdure.errors import BadRequest, NotReady, PerdureError, TurnInProgress, TurnNotResumable
-from perdure.events import Frame
+from perdure.events import Frame, ListsReset, ResetReason
 from perdure.graph.load import HostedGraph
 from perdure.store.base import Page, Store
 from perdure.transport.base import SlowWatcher, Subscription, Transport
@@ -211,11 +211,21 @@ class LocalAgents:
             async for frame in watch(self._store, live, turn, conversation, after, follow=follow):
                 yield frame
 
-    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change]:
-        start = await self._store.last_change(owner) if after is None else after
-        return self._changes(owner, start)
+    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
+        last = await self._store.last_change(owner)
+        if after is None or await self._is_change(owner, after):
+            return self._changes(owner, last if after is None else after, known=True)
+        return self._changes(owner, min(after, last), known=False)
 
-    async def _changes(self, owner: str, after: int) -> AsyncIterator[Change]:
+    async def _is_change(self, owner: str, number: int) -> bool:
+        """Whether the journal still holds what a cursor names; 0 is the beginning. False after a restore of an older
+        backup and when retention removed it: changes the watcher never saw may be gone."""
+        page = await self._store.changes(owner, number - 1, 1) if number > 0 else []
+        return number == 0 or any(change.number == number for change in page)
+
+    async def _changes(self, owner: str, after: int, *, known: bool) -> AsyncIterator[Change | ListsReset]:
+        if not known:
+            yield ListsReset(ResetReason.CURSOR_UNKNOWN)
         with self._transport.listen("changes") as bell:
             while True:
                 page = await self._store.changes(owner, after, PAGE)

@@ -98,7 +98,8 @@ async def watch(
 async def changes(
     query: Annotated[ChangesQuery, Query()], api: Api, owner: Owner, last_event_id: LastEventId = None
 ) -> Response:
-    """Server-sent events `conversation` and `turn`: what changed, with a durable cursor of its own. Never ends by itself."""
+    """Server-sent events `conversation` and `turn`: what changed, with a durable cursor of its own; `reset`: read the
+    lists again, the cursor is not one of this journal. Never ends by itself."""
     api.streams.check_open()
     source = await api.agents.changes(owner, after=cursor(last_event_id, query.after))
     return EventStream(api.streams, source, encode_change, never)

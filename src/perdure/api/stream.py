@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from perdure.api.wire import dumps
 from perdure.errors import BadRequest, NotReady
-from perdure.events import Event, Frame
+from perdure.events import Event, Frame, ListsReset
 from perdure.transport.base import SlowWatcher
 from perdure.turns import Change
 
@@ -267,7 +267,9 @@ def encode_frame(frame: Frame) -> bytes:
     return _frame("reset", frame.wire(), None)
 
 
-def encode_change(change: Change) -> bytes:
+def encode_change(change: Change | ListsReset) -> bytes:
+    if isinstance(change, ListsReset):
+        return _frame("reset", change.wire(), None)
     data = {
         "number": change.number,
         "kind": change.kind,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure.errors import BadRequest, NotFound, TurnInProgress, TurnNotResumable
-from perdure.events import Event, EventKind, Fold, Frame, Reset
-from perdure.turns import Accepted, TurnStatus
+from perdure.events import Event, EventKind, Fold, Frame, ListsReset, Reset
+from perdure.turns import Accepted, Change, TurnStatus
 from tests.unit.engine.graphs import World, agent, chain
 from tests.unit.engine.house import OWNER, PATIENCE_SECONDS, House, folded, hosted, open_house
 
@@ -144,6 +145,43 @@ async def test_a_following_watcher_stays_across_turns_and_another_does_not(tmp_p
         assert folded(await following.leave()) == await recorded(house, first)
 
 
+async def test_the_end_of_a_turn_that_waited_does_not_end_the_stream_of_the_one_that_works(tmp_path: Path) -> None:
+    world = World()
+    world.hold("model")
+    async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
+        works = await house.send("one")
+        await world.entered["model"].wait()
+        waits = await house.send("two", works.conversation, busy="enqueue")
+        live = Watcher(house, works)
+        await house.agents.cancel(OWNER, waits.turn)
+        await live.until(lambda: any(each.terminal for each in live.frames if isinstance(each, Event)))
+        late, from_the_start = Watcher(house, works), Watcher(house, works, after=0)
+        for watcher in (late, from_the_start):
+            await watcher.until(lambda watcher=watcher: watcher.frames)
+        world.let("model")
+        for watcher in (live, late, from_the_start):
+            last = (await watcher.end())[-1]
+            assert isinstance(last, Event)
+            assert (last.turn, last.terminal) == (works.turn, True)
+        (only,) = await house.frames(works)
+        assert isinstance(only, Event)
+        assert only.turn == works.turn
+
+
+async def test_the_end_that_a_resume_undid_does_not_end_the_stream(tmp_path: Path) -> None:
+    world = World(failing={"model"})
+    async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
+        accepted = await house.send("hello")
+        await house.until(accepted, TurnStatus.FAILED)
+        start = (await house.turn(accepted)).first_seq
+        world.failing.clear()
+        await house.agents.resume(OWNER, accepted.conversation)
+        frames = await house.frames(accepted, after=start)
+        last = frames[-1]
+        assert isinstance(last, Event)
+        assert (last.kind, last.payload["status"]) == (EventKind.END, "completed")
+
+
 async def test_a_live_rewind_becomes_a_reset_and_exactly_the_retained_events(tmp_path: Path) -> None:
     world = World(failing={"word 0"})
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
@@ -247,6 +285,7 @@ async def test_lists_are_told_of_changes_after_a_cursor(tmp_path: Path) -> None:
         seen: list[tuple[str, str]] = []
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for change in await house.agents.changes(OWNER, after=0):
+                assert isinstance(change, Change)
                 seen.append((change.kind, change.status))
                 if change.status == "completed":
                     break
@@ -256,6 +295,50 @@ async def test_lists_are_told_of_changes_after_a_cursor(tmp_path: Path) -> None:
             ("turn", "running"),
             ("turn", "completed"),
         ]
+
+
+async def some_changes(house: House, after: int, count: int) -> list[Change | ListsReset]:
+    found: list[Change | ListsReset] = []
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async for change in await house.agents.changes(OWNER, after=after):
+            found.append(change)
+            if len(found) == count:
+                break
+    return found
+
+
+async def test_a_list_whose_cursor_lies_beyond_the_journal_is_told_to_start_again_and_goes_on(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
+        await house.until(await house.send("hello"))
+        last = await house.store.last_change(OWNER)
+        listening = asyncio.create_task(some_changes(house, last + 40, 2))
+        while not listening.done():
+            await house.until(await house.send("again"))
+        reset, change = await listening
+        assert reset == ListsReset("cursor_unknown")
+        assert isinstance(change, Change)
+        assert change.number > last
+
+
+async def test_a_list_whose_cursor_was_pruned_is_told_to_start_again_and_gets_what_is_retained(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
+        await house.until(await house.send("hello"))
+        last = await house.store.last_change(OWNER)
+        await house.store.prune(datetime.now(UTC) + timedelta(days=1), dry_run=False)
+        await house.until(await house.send("again"))
+        reset, change = await some_changes(house, last - 1, 2)
+        assert reset == ListsReset("cursor_unknown")
+        assert isinstance(change, Change)
+        assert change.number > last
+
+
+async def test_a_known_cursor_and_the_beginning_need_no_reset(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
+        await house.until(await house.send("hello"))
+        for after in (0, 1, 2):
+            (change,) = await some_changes(house, after, 1)
+            assert isinstance(change, Change)
+            assert change.number == after + 1
 
 
 async def test_deleting_a_busy_conversation_cancels_and_waits_only_when_asked(tmp_path: Path) -> None:
@@ -315,3 +398,25 @@ async def test_what_cannot_be_resumed_says_why(tmp_path: Path) -> None:
         assert (await house.agents.conversation(OWNER, failed.conversation)).resumable
         await house.until(await house.send("next", failed.conversation))
         assert not (await house.agents.turn(OWNER, failed.turn)).resumable
+
+
+async def test_a_failed_turn_can_be_resumed_when_one_that_waited_was_cancelled(tmp_path: Path) -> None:
+    world = World(failing={"model"})
+    world.hold("model")
+    async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
+        fails = await house.send("one")
+        await world.entered["model"].wait()
+        waits = await house.send("two", fails.conversation, busy="enqueue")
+        await house.agents.cancel(OWNER, waits.turn)
+        world.let("model")
+        await house.until(fails, TurnStatus.FAILED)
+        shown = await house.agents.conversation(OWNER, fails.conversation)
+        assert (shown.conversation.status, shown.resumable) == (TurnStatus.FAILED, True)
+        (listed,) = (await house.agents.conversations(OWNER, limit=10, cursor=None, agent=None)).items
+        assert listed.status is TurnStatus.FAILED
+        assert (await house.agents.turn(OWNER, fails.turn)).resumable
+        assert not (await house.agents.turn(OWNER, waits.turn)).resumable
+        world.failing.clear()
+        resumed = await house.agents.resume(OWNER, fails.conversation)
+        assert resumed.turn == fails.turn
+        await house.until(fails, TurnStatus.COMPLETED)

@@ -22,7 +22,7 @@ from perdure.api.server import server_config
 from perdure.api.stream import Streams
 from perdure.config import Settings
 from perdure.errors import IdempotencyConflict, NotFound, TurnInProgress, TurnNotResumable
-from perdure.events import Event, EventKind, Frame
+from perdure.events import Event, EventKind, Frame, ListsReset
 from perdure.store.base import Page
 from perdure.transport.local import LocalTransport
 from perdure.turns import (
@@ -87,7 +87,7 @@ class FakeAgents:
     checkpoints: list[Mapping[str, Any]] = field(default_factory=list)
     recorded: list[Frame] = field(default_factory=list)
     """What `follow` replays before it goes live."""
-    recorded_changes: list[Change] = field(default_factory=list)
+    recorded_changes: list[Change | ListsReset] = field(default_factory=list)
     keys: dict[str, tuple[str, Accepted]] = field(default_factory=dict)
     followers_left: int = 0
     title: str = "A title"
@@ -211,11 +211,11 @@ class FakeAgents:
         finally:
             self.followers_left += 1
 
-    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change]:
+    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
         self._asked("changes", owner=owner, after=after)
         return self._changes()
 
-    async def _changes(self) -> AsyncIterator[Change]:
+    async def _changes(self) -> AsyncIterator[Change | ListsReset]:
         with self.transport.listen("changes") as bell:
             while True:
                 while self.recorded_changes:

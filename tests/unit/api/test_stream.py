@@ -14,7 +14,7 @@ import pytest
 
 from perdure.api.stream import Ending, Streams, encode_frame
 from perdure.errors import NotReady
-from perdure.events import Event, EventKind, Reset
+from perdure.events import Event, EventKind, ListsReset, Reset
 from perdure.turns import Change
 
 from .conftest import AT, FakeAgents, Running
@@ -262,6 +262,13 @@ async def test_changes_are_told_with_their_own_cursor(server: Running, agents: F
         "at": "2026-01-02T03:04:05+00:00",
     }
     assert agents.asked("changes") == [{"owner": "local", "after": 40}]
+
+
+async def test_a_reset_of_the_lists_has_no_id(server: Running, agents: FakeAgents) -> None:
+    agents.recorded_changes = [ListsReset("cursor_unknown"), Change(7, "turn", "c1", "t1", "running", AT)]
+    watcher = await Watcher.open(server, "/api/events?after=99")
+    await watcher.until(b"id: 7\n\n")
+    assert watcher.body.split("\n\n")[1] == 'event: reset\ndata: {"reason":"cursor_unknown"}'
 
 
 class TestHeartbeat:
