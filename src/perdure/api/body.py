@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ BODY_SECONDS = 30.0
 DRAIN_SECONDS = 10.0
 DRAIN_BYTES = 64_000_000
 MAX_DEPTH = 100
+LEAST_INTEGER, GREATEST_INTEGER = -(2**63), 2**63 - 1
+"""Of what a state can hold and be read back: 64 bits, signed."""
 
 
 class ClientGone(Exception):
@@ -122,13 +125,13 @@ def _parse(body: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise BadRequest(f"The body is not UTF-8: byte {error.start} cannot be read.") from None
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        return json.loads(
+            text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_number
+        )
     except json.JSONDecodeError as error:
         raise BadRequest(f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from None
     except RecursionError:
         raise BadRequest(f"The body is nested deeper than {MAX_DEPTH} levels.") from None
-    except ValueError:
-        raise BadRequest("The body holds a number with too many digits.") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -140,6 +143,25 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     raise BadRequest(f"{name} is not a JSON value.")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) <= len(str(LEAST_INTEGER)):
+        value = int(digits)
+        if LEAST_INTEGER <= value <= GREATEST_INTEGER:
+            return value
+    raise BadRequest(f"The integer {_shown(digits)} does not fit into 64 bits. Send it as a string.")
+
+
+def _number(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise BadRequest(f"The number {_shown(digits)} is larger than a 64-bit float can be. Send it as a string.")
+    return value
+
+
+def _shown(digits: str) -> str:
+    return digits if len(digits) <= 40 else f"{digits[:37]}…"
 
 
 def _check_values(root: Any) -> None:

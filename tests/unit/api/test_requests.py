@@ -114,11 +114,16 @@ async def test_a_body_that_makes_no_sense_is_refused_in_a_sentence(
         (b'{"message": "\\ud83d"}', "surrogate"),
         (b'{"conversation": "c", "resume": {"i": ["\\udc00"]}}', "surrogate"),
         (b'{"input": {"a": NaN}}', "NaN"),
+        (b'{"input": {"a": 1e999}}', "1e999"),
+        (b'{"input": {"a": [-1.5e400]}}', "-1.5e400"),
+        (b'{"input": {"a": 9223372036854775808}}', "9223372036854775808"),
+        (b'{"input": {"a": -9223372036854775809}}', "-9223372036854775809"),
+        (b'{"conversation": "mine", "resume": {"i": 123456789012345678901234567890}}', "12345678901234567"),
         (b'{"input": {"a": -Infinity}}', "Infinity"),
         (b'{"message": "a", "message": "b"}', "twice"),
         (b'{"input": ' + b'{"a":' * 200 + b"1" + b"}" * 201, "deeper"),
         (b"[" * 100_000, "deeper"),
-        (b'{"input": {"a": ' + b"9" * 5_000 + b"}}", "digits"),
+        (b'{"input": {"a": ' + b"9" * 5_000 + b"}}", "64 bits"),
     ],
 )
 async def test_bytes_that_are_no_clean_json_are_refused(
@@ -386,3 +391,12 @@ async def test_the_description_covers_every_route_and_its_errors(client: httpx2.
     assert chat["post"]["responses"].keys() >= {"202", "400", "404", "409", "413", "422", "503", "507"}
     assert "text/event-stream" in chat["get"]["responses"]["200"]["content"]
     assert described["components"]["schemas"]["ChatRequest"]["examples"]
+
+
+async def test_the_numbers_that_a_state_can_hold_are_taken_as_they_are(
+    client: httpx2.AsyncClient, agents: FakeAgents
+) -> None:
+    body = b'{"input": {"a": [9223372036854775807, -9223372036854775808, 1.7976931348623157e308, -0.0, 5e-324]}}'
+    headers = {"Content-Type": "application/json"}
+    assert (await client.post("/api/chat", content=body, headers=headers)).status_code == 202
+    assert agents.asked("start")[0]["input"]["input"]["a"] == [2**63 - 1, -(2**63), 1.7976931348623157e308, 0.0, 5e-324]
