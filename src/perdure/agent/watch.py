@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
-from perdure.errors import NotReady
+from perdure.errors import NotFound, NotReady
 from perdure.events import Event, EventKind, Frame, Reset, ResetReason
 from perdure.store.base import Store
 from perdure.transport.base import Subscription
@@ -22,12 +22,23 @@ PAGE = 500
 async def watch(
     store: Store, live: Subscription, turn: Turn | None, conversation: str, after: int | None, *, follow: bool
 ) -> AsyncIterator[Frame]:
-    """`turn`: the one to watch, read after `live` was subscribed. Ends after a terminal event unless `follow`. Raises
+    """`turn`: the one to watch, read after `live` was subscribed. Ends with this turn's end unless `follow`; the end of
+    another one (cancelled while it waited, or ended after the cursor) is told like any event. Raises
     SlowWatcher, and NotReady when the transport closed (the stream is then not at its end)."""
     async for frame in _Watch(store, live, conversation).frames(turn, after, follow=follow):
         yield frame
-        if not follow and isinstance(frame, Event) and frame.terminal:
+        if not follow and turn is not None and await _ends(store, turn, frame):
             return
+
+
+async def _ends(store: Store, turn: Turn, frame: Frame) -> bool:
+    """Whether the turn has ended with this frame. It has not when a person resumed it since."""
+    if not isinstance(frame, Event) or not frame.terminal or frame.turn != turn.id:
+        return False
+    try:
+        return (await store.turn(turn.owner, turn.id)).status in ENDED
+    except NotFound:
+        return True
 
 
 class _Watch:

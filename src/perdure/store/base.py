@@ -106,6 +106,11 @@ class LeasedAttempt(Protocol):
     @property
     def progressed(self) -> bool: ...
 
+    def reuse_read(self) -> None:
+        """What the checkpointer read last went to nobody's code and is not needed any more: its next read, of the same
+        checkpoint and with no write in between, may give out the same objects instead of new copies."""
+        ...
+
     def token(self, message_id: str, text: str) -> None:
         """Publishes streamed text; nothing durable."""
         ...
@@ -204,7 +209,8 @@ class Store(Protocol):
         ...
 
     async def last_turn(self, owner: str, conversation: str) -> Turn | None:
-        """The one to watch: the active turn, else the first waiting one, else the last accepted one."""
+        """The one to watch: the active turn, else the first waiting one, else the last that began (one that was cancelled
+        while it waited did not)."""
         ...
 
     async def attempts(self, owner: str, turn: str) -> Sequence[Attempt]: ...

@@ -77,7 +77,7 @@ def turns(
 
 def last_turn(connection: apsw.Connection, owner: str, conversation_id: str) -> Turn | None:
     require_conversation(connection, owner, conversation_id)
-    for query in ("turn_active", "turn_first_waiting", "turn_last"):
+    for query in ("turn_active", "turn_first_waiting", "turn_last_started"):
         found = turn_of(connection, query, conversation=conversation_id)
         if found is not None:
             return found

@@ -9,17 +9,21 @@ INSERT INTO conversations (id, owner, agent, title, created_at, updated_at)
 VALUES (:id, :owner, :agent, :title, :now, :now)
 
 -- conversation --
--- One conversation of this owner, with the status a list shows: of its active turn, else of the last accepted one.
+-- One conversation of this owner, with the status a list shows: of its active turn, else of the last that began.
 SELECT c.*, coalesce(
     (SELECT t.status FROM turns t WHERE t.conversation = c.id AND t.status IN ('queued', 'running', 'parked')),
-    (SELECT t.status FROM turns t WHERE t.conversation = c.id ORDER BY t.accept_number DESC LIMIT 1)) AS status
+    (SELECT t.status FROM turns t
+     WHERE t.conversation = c.id AND t.status <> 'waiting' AND NOT (t.status = 'cancelled' AND t.epoch = 0)
+     ORDER BY t.accept_number DESC LIMIT 1)) AS status
 FROM conversations c WHERE c.id = :id AND c.owner = :owner
 
 -- conversations_page --
 -- A page of the owner's conversations, newest activity first, after the given place.
 SELECT c.*, coalesce(
     (SELECT t.status FROM turns t WHERE t.conversation = c.id AND t.status IN ('queued', 'running', 'parked')),
-    (SELECT t.status FROM turns t WHERE t.conversation = c.id ORDER BY t.accept_number DESC LIMIT 1)) AS status
+    (SELECT t.status FROM turns t
+     WHERE t.conversation = c.id AND t.status <> 'waiting' AND NOT (t.status = 'cancelled' AND t.epoch = 0)
+     ORDER BY t.accept_number DESC LIMIT 1)) AS status
 FROM conversations c
 WHERE c.owner = :owner AND (c.updated_at, c.id) < (:updated_at, :id) AND (:agent IS NULL OR c.agent = :agent)
 ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit
@@ -92,10 +96,6 @@ SELECT * FROM turns WHERE conversation = :conversation AND status IN ('queued', 
 -- The waiting turn of a thread that was accepted first.
 SELECT * FROM turns WHERE conversation = :conversation AND status = 'waiting' ORDER BY accept_number LIMIT 1
 
--- turn_last --
--- The turn of a thread that was accepted last.
-SELECT * FROM turns WHERE conversation = :conversation ORDER BY accept_number DESC LIMIT 1
-
 -- turn_last_started --
 -- The last turn that touched the thread: one that was cancelled while it waited did not.
 SELECT * FROM turns
@@ -124,11 +124,12 @@ SELECT t.* FROM events e JOIN turns t ON t.id = e.turn WHERE e.conversation = :c
 
 -- turn_spanning --
 -- The turn whose range of seqs holds one that no stored event has (a token's): it started at or before the seq, and is
--- unfinished or has an event at or after it.
+-- unfinished or ended at or after it.
 SELECT t.* FROM turns t
 WHERE t.conversation = :conversation AND t.first_seq <= :seq AND t.status <> 'waiting'
   AND :seq < (SELECT next_seq FROM conversations WHERE id = :conversation)
-  AND (t.ended_at IS NULL OR (SELECT max(e.seq) FROM events e WHERE e.turn = t.id) >= :seq)
+  AND (t.ended_at IS NULL OR (
+    SELECT max(e.seq) FROM events e WHERE e.turn = t.id AND e.kind IN ('end', 'chat-error', 'rewind')) >= :seq)
 ORDER BY t.first_seq DESC, t.accept_number DESC LIMIT 1
 
 -- attempts_of_turn --
@@ -320,12 +321,14 @@ VALUES (:conversation, :seq, :turn, :attempt, :kind, :at, :item_id, :payload)
 
 -- events_drop --
 -- A rewind: what the turn told after the boundary is void. Rewinds themselves stay.
-UPDATE events SET dropped_by = :seq WHERE turn = :turn AND seq > :to_seq AND dropped_by IS NULL AND kind <> 'rewind'
+UPDATE events SET dropped_by = :seq
+WHERE conversation = :conversation AND seq > :to_seq AND turn = :turn AND dropped_by IS NULL AND kind <> 'rewind'
 
 -- terminal_retained --
 -- Whether a turn's ending is still told, that is: the turn was ended and a person opened it again.
 SELECT 1 FROM events
-WHERE turn = :turn AND seq > :after AND kind IN ('end', 'chat-error') AND dropped_by IS NULL LIMIT 1
+WHERE turn = :turn AND seq > :after AND kind IN ('end', 'chat-error', 'rewind') AND kind <> 'rewind'
+  AND dropped_by IS NULL LIMIT 1
 
 -- events_after --
 -- Retained events of a thread, rewinds included, in order.
@@ -339,11 +342,14 @@ SELECT seq FROM events WHERE conversation = :conversation AND seq > :after ORDER
 -- events_of_turn_after --
 -- The same of one turn.
 SELECT * FROM events
-WHERE turn = :turn AND conversation = :conversation AND seq > :after AND dropped_by IS NULL ORDER BY seq LIMIT :limit
+WHERE conversation = :conversation AND seq > max(:after, (SELECT first_seq - 1 FROM turns WHERE id = :turn))
+  AND turn = :turn AND dropped_by IS NULL ORDER BY seq LIMIT :limit
 
 -- rewind_after --
 -- The last rewind of a turn above a seq.
-SELECT * FROM events WHERE turn = :turn AND kind = 'rewind' AND seq > :after ORDER BY seq DESC LIMIT 1
+SELECT * FROM events
+WHERE turn = :turn AND kind IN ('end', 'chat-error', 'rewind') AND kind = 'rewind' AND seq > :after
+ORDER BY seq DESC LIMIT 1
 
 -- == summaries ==
 
