@@ -248,6 +248,10 @@ def test_a_second_signal_cuts_at_once(server: ServerProcess) -> None:
     assert server.process is not None
     server.process.terminate()
     eventually(lambda: "draining" in server.log(), "it drains")
+    refused = server.post("/api/chat", {"message": "too late"})
+    assert (refused.status_code, refused.json()["code"]) == (503, "NOT_READY")
+    assert refused.headers["Retry-After"] == "1"
+    assert server.get("/api/readyz").status_code == 503
     assert server.stop() == 0
     server.start()
     assert server.until(accepted["turn"], "completed")["attempt_count"] == 1

@@ -21,6 +21,8 @@ from perdure.turns import ENDED, Accepted, Change, Conversation, NewTurn, Reques
 TITLE_CHARACTERS = 80
 PAGE = 200
 
+_STOPPING = "This server is shutting down."
+
 
 class LocalAgents:
     """Implements `AgentPort` over a store, a transport and the hosted agents."""
@@ -69,6 +71,7 @@ class LocalAgents:
         when_busy: str,
         request_key: RequestKey | None,
     ) -> Accepted:
+        self._check_accepting()
         chosen = await self._choose(owner, conversation, agent)
         _check_input(chosen, input)
         new = NewTurn(
@@ -83,6 +86,13 @@ class LocalAgents:
             request_key=request_key,
         )
         return await self._store.accept(new)
+
+    def _check_accepting(self) -> None:
+        """A server that stops takes nothing more: what it accepted now would wait for the next one without a word."""
+        if self._draining():
+            raise NotReady(
+                f"{_STOPPING} Nothing was accepted; send it again in a moment, with the same Idempotency-Key."
+            )
 
     async def _choose(self, owner: str, conversation: str | None, agent: str | None) -> HostedGraph:
         name = agent
@@ -99,6 +109,7 @@ class LocalAgents:
         return chosen
 
     async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
+        self._check_accepting()
         repeated = await self._store.repeated(owner, request_key) if request_key is not None else None
         if repeated is not None:
             return repeated
@@ -112,6 +123,7 @@ class LocalAgents:
     async def answer(
         self, owner: str, conversation: str, answers: Mapping[str, Any], request_key: RequestKey | None = None
     ) -> Accepted:
+        self._check_accepting()
         return await self._store.answer(owner, conversation, answers, owner, request_key)
 
     async def cancel(self, owner: str, turn: str) -> Turn:
@@ -239,7 +251,7 @@ class LocalAgents:
 
     async def unready(self) -> str | None:
         if self._draining():
-            return "This server is shutting down."
+            return _STOPPING
         try:
             await self._store.check()
         except PerdureError as error:

@@ -12,6 +12,7 @@ import pytest
 from langgraph.graph import START, StateGraph
 
 from perdure import failpoints
+from perdure.agent.local import LocalAgents
 from perdure.clock import SystemClock
 from perdure.engine import worker as worker_module
 from perdure.engine.recovery import UNCLEAN_BOOTS
@@ -141,6 +142,7 @@ async def test_a_synchronous_node_that_blocks_its_thread_does_not_hold_up_the_sh
 async def test_nothing_is_claimed_after_a_drain_began(tmp_path: Path) -> None:
     async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
         await house.worker.drain(1)
+        house.agents = LocalAgents(house.store, house.transport, house.hosted, "agent")  # one that does not know
         accepted = await house.send("hello")
         house.transport.ring("queue")
         await asyncio.sleep(0)
