@@ -37,6 +37,7 @@ from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.reading import Reading
 from perdure.store.sqlite.rendering import messages
 from perdure.store.sqlite.rows import clean, micros
+from perdure.store.sqlite.space import check_room
 from perdure.store.sqlite.writer import Writer
 from perdure.turns import (
     Accepted,
@@ -319,6 +320,7 @@ class SQLiteStore(Reading):
 
     async def check(self) -> None:
         await self._writer.submit(lambda connection: QUERIES.run(connection, "boot_probe", number=self._owner.boot))
+        await asyncio.to_thread(check_room, self.path)
 
     async def prune(self, older_than: datetime, *, dry_run: bool) -> Mapping[str, int]:
         counts: Counter[str] = Counter()
