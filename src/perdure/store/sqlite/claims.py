@@ -115,7 +115,9 @@ def _rewind(connection: apsw.Connection, turn: Turn, seq: int, now: datetime) ->
         return None
     reopened = QUERIES.one(connection, "terminal_retained", turn=turn.id, after=turn.committed_seq) is not None
     reason = RewindReason.RESUMED if reopened else rewind_reason(Outcome(last["outcome"]))
-    QUERIES.run(connection, "events_drop", turn=turn.id, seq=seq, to_seq=turn.committed_seq)
+    QUERIES.run(
+        connection, "events_drop", conversation=turn.conversation, turn=turn.id, seq=seq, to_seq=turn.committed_seq
+    )
     payload = {"to_seq": turn.committed_seq, "reason": str(reason)}
     event = Event(seq, turn.conversation, turn.id, turn.epoch, EventKind.REWIND, now, payload)
     write_event(connection, event)

@@ -97,7 +97,8 @@ CREATE TABLE events (
     dropped_by   INTEGER,                        -- the seq of the rewind that dropped it
     PRIMARY KEY (conversation, seq)
 ) WITHOUT ROWID;
-CREATE INDEX events_of_turn ON events (turn, seq);
+-- A turn's other events lie between its `first_seq` and its end, in the order of the primary key.
+CREATE INDEX events_that_turn ON events (turn, seq) WHERE kind IN ('end', 'chat-error', 'rewind');
 
 CREATE TABLE cards (
     id           TEXT PRIMARY KEY,
