@@ -302,7 +302,14 @@ class SQLiteStore(Reading):
             )
             return Told(*recovered) if recovered else Told(None)
 
-        told = await self._writer.submit(transaction, committed=self._told("queue", "changes"))
+        def committed(told: Told) -> None:
+            recovered: Recovered | None = told.result
+            stale = self._live.get(recovered.conversation) if recovered else None
+            if stale is not None and stale.turn.id == turn and stale.number == epoch:
+                self._forget_live(stale)  # its numbers are given out no more
+            self._told("queue", "changes")(told)
+
+        told = await self._writer.submit(transaction, committed=committed)
         failpoint("recover.after")
         recovered: Recovered | None = told.result
         return recovered
