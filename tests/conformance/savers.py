@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from perdure.store.sqlite.authority import Authority, OpenAuthority, StepPlan, StepWrite
+from perdure.store.sqlite.authority import Authority, LastRead, OpenAuthority, StepPlan, StepWrite
 from perdure.store.sqlite.checkpointer import Checkpointer, Checkpoints
 from perdure.store.sqlite.database import open_reader, open_writer, prepare_place
 from perdure.store.sqlite.migrations import migrate
@@ -54,6 +54,7 @@ class Owner:
     def __init__(self, writer: Writer, thread_id: str, run_id: str) -> None:
         self.thread_id: str | None = thread_id
         self.run_id: str | None = run_id
+        self.last_read: LastRead | None = None
         self.plans: list[StepPlan] = []
         self.items: list[int | None] = []
         self.latched: BaseException | None = None

@@ -222,6 +222,7 @@ class Drive:
         if needs_repair:
             await repair(self._graph, turn.conversation, turn.id, Mend())
         elif not owns_head(turn.id, state):
+            self.attempt.reuse_read()  # there are no tasks: only the plan has seen it
             await self._stream(graph_input(turn), state)
             return
         await self._graph.aupdate_state(self._config, graph_input(turn), as_node=INPUT)

@@ -22,7 +22,7 @@ from perdure.failpoints import failpoint
 from perdure.ledger import ToolCall
 from perdure.store.base import Notify, Question
 from perdure.store.sqlite import endings
-from perdure.store.sqlite.authority import Authority, StepPlan, StepWrite
+from perdure.store.sqlite.authority import Authority, LastRead, StepPlan, StepWrite
 from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed
 from perdure.store.sqlite.journal import (
     QUERIES,
@@ -61,6 +61,7 @@ class SQLiteAttempt:
         self.rewind = claimed.rewind
         self.thread_id: str | None = claimed.turn.conversation
         self.run_id: str | None = claimed.turn.id
+        self.last_read: LastRead | None = None
         self._tools = tools
         self._loop = asyncio.get_running_loop()
         self._seqs = Seqs(claimed.next_seq, claimed.end)
@@ -102,6 +103,10 @@ class SQLiteAttempt:
         self._on_latch.append(call)
         if self._error is not None:
             self._loop.call_soon(self._tell_latch)
+
+    def reuse_read(self) -> None:
+        if self.last_read is not None:
+            self.last_read.offered = True
 
     # -- events -------------------------------------------------------------------------------------------------------
 

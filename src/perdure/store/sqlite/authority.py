@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import apsw
+from langgraph.checkpoint.base import CheckpointTuple
 
 from perdure.errors import LeaseLost
 from perdure.store.sqlite.writer import Writer
@@ -55,8 +56,23 @@ class StepPlan:
     """`input_tokens`, `output_tokens`, `total_tokens` to add to the turn."""
 
 
+@dataclass(slots=True)
+class LastRead:
+    """A checkpoint without pending writes, as an attempt's saver gave it out."""
+
+    asked: tuple[str, str, str | None]
+    """Thread, namespace, and the checkpoint's id (None for the latest)."""
+
+    found: CheckpointTuple
+    offered: bool = False
+    """Whether the next read may give out the same objects: nobody's code has held them."""
+
+
 class Authority(Protocol):
     """What a saver writes through."""
+
+    last_read: LastRead | None
+    """Of an attempt alone; gone with the next read or write."""
 
     @property
     def thread_id(self) -> str | None:
@@ -83,6 +99,7 @@ class OpenAuthority:
 
     thread_id: str | None = None
     run_id: str | None = None
+    last_read: LastRead | None = None
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -102,6 +119,7 @@ class ReadOnly:
 
     thread_id: str | None = None
     run_id: str | None = None
+    last_read: LastRead | None = None
 
     def submit(self, plan: StepPlan, write: StepWrite) -> asyncio.Future[None]:
         raise LeaseLost("This saver only reads: checkpoints are written by the attempt that holds the turn's lease.")

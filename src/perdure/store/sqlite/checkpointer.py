@@ -34,7 +34,7 @@ from langgraph.checkpoint.base import (
 
 from perdure.errors import BadRequest, LeaseLost, PerdureError
 from perdure.failpoints import failpoint
-from perdure.store.sqlite.authority import Authority, StepPlan, StepWrite
+from perdure.store.sqlite.authority import Authority, LastRead, StepPlan, StepWrite
 from perdure.store.sqlite.encoding import StrictSerializer, assert_strict, type_names
 from perdure.store.sqlite.lists import QUERIES, rows_of
 from perdure.store.sqlite.loading import Loaded, Loader, TooLong
@@ -240,6 +240,7 @@ class Checkpointer(BaseCheckpointSaver[str]):
                 shared.marked(mark)
 
         future = self._authority.submit(plan, write)
+        self._authority.last_read = None
         memory.pending += 1
         keep()
         future.add_done_callback(settled)
@@ -251,7 +252,11 @@ class Checkpointer(BaseCheckpointSaver[str]):
         """The named checkpoint, or the one committed last in the namespace. Every value is the caller's own copy."""
         thread_id, ns = _place_of(config)
         checkpoint_id = get_checkpoint_id(config)
+        asked = (thread_id, ns, checkpoint_id)
         memory = self._shared.memories.of(thread_id)
+        last, self._authority.last_read = self._authority.last_read, None
+        if last is not None and last.offered and last.asked == asked and not memory.pending:
+            return last.found
         if memory.pending:
             await self._authority.settle()
             memory = self._shared.memories.of(thread_id)
@@ -263,7 +268,10 @@ class Checkpointer(BaseCheckpointSaver[str]):
         loaded = self._read_quickly(memory, read)
         if loaded is None:
             loaded = await self._read(memory, read)
-        return loaded[0].tuple if loaded else None
+        found = loaded[0].tuple if loaded else None
+        if found is not None and not found.pending_writes and self._authority.run_id is not None:
+            self._authority.last_read = LastRead(asked, found)
+        return found
 
     def _read_quickly(self, memory: ThreadMemory, read: Callable[[Loader], list[Loaded]]) -> list[Loaded] | None:
         """On the event loop: a short thread that is remembered. None for any other."""

@@ -38,42 +38,44 @@ _set = object.__setattr__
 class Snapshot:
     """The attributes of a message that consists of plain data, frozen."""
 
-    __slots__ = ("_attributes", "_cls", "_dicts", "_extra", "_fields_set", "_filled", "_lists", "_packed")
+    __slots__ = ("_dicts", "_fields_set", "_filled", "_lists", "_packed", "attributes", "cls", "extra", "simple")
 
     def __init__(
         self, message: BaseMessage, attributes: dict[str, Any], extra: dict[str, Any] | None, numbers: bool
     ) -> None:
-        self._cls = type(message)
-        self._attributes = attributes
-        self._extra = extra
+        self.cls = type(message)
+        self.attributes = attributes
+        self.extra = extra
         self._fields_set = frozenset(message.__pydantic_fields_set__)
         self._dicts = tuple(name for name, value in attributes.items() if value == {})
         self._lists = tuple(name for name, value in attributes.items() if value == [])
         self._filled = tuple(name for name, value in attributes.items() if type(value) in (dict, list) and value)
         # Python holds 1, 1.0 and True for equal, their bytes differ: where there are numbers the bytes are compared too.
         self._packed = _pack(message) if numbers else None
+        self.simple = not numbers
+        """Whether equal attributes have equal bytes."""
 
     def same(self, message: BaseMessage) -> bool:
         """Whether the message has the stored bytes."""
         return (
-            message.__dict__ == self._attributes
-            and type(message) is self._cls
-            and message.__pydantic_extra__ == self._extra
+            message.__dict__ == self.attributes
+            and type(message) is self.cls
+            and message.__pydantic_extra__ == self.extra
             and not message.__pydantic_private__
             and (self._packed is None or _pack(message) == self._packed)
         )
 
     def copy(self) -> BaseMessage:
-        attributes = self._attributes.copy()
+        attributes = self.attributes.copy()
         for name in self._dicts:
             attributes[name] = {}
         for name in self._lists:
             attributes[name] = []
         for name in self._filled:
             attributes[name] = _copied(attributes[name])
-        message = self._cls.__new__(self._cls)
+        message = self.cls.__new__(self.cls)
         _set(message, "__dict__", attributes)
-        _set(message, "__pydantic_extra__", _copied(self._extra) if self._extra is not None else None)
+        _set(message, "__pydantic_extra__", _copied(self.extra) if self.extra is not None else None)
         _set(message, "__pydantic_fields_set__", set(self._fields_set))
         _set(message, "__pydantic_private__", None)
         return message
@@ -203,6 +205,23 @@ class Element:
         if snapshot is not None and snapshot.copy() == message:
             self.read = snapshot
             self.encoded = None
+
+
+def unchanged(values: Sequence[Any], elements: Sequence[Element]) -> list[Element]:
+    """The longest common beginning, as far as simple messages tell: what `is_same` says, for a thousand at once."""
+    found: list[Element] = []
+    for value, element in zip(values, elements, strict=False):
+        snapshot = element.read
+        if snapshot is None or not snapshot.simple or type(value) is not snapshot.cls:
+            break
+        if (
+            value.__dict__ != snapshot.attributes
+            or value.__pydantic_extra__ != snapshot.extra
+            or value.__pydantic_private__
+        ):
+            break
+        found.append(element)
+    return found
 
 
 def is_plain_numbers(values: Sequence[Any]) -> bool:

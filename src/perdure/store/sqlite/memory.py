@@ -22,6 +22,7 @@ from perdure.store.sqlite.elements import (
     Path,
     is_scalar,
     snapshot_of,
+    unchanged,
 )
 from perdure.store.sqlite.encoding import StrictSerializer
 
@@ -202,9 +203,11 @@ class Draft:
 
     def elements(self, values: list[Any], expected: list[Element]) -> list[Element]:
         """The element of each value; the one expected at its place, for most of them."""
-        found: list[Element] = []
-        for value, element in zip(values, expected, strict=False):
-            if isinstance(value, BaseMessage) and element.is_same(value) and not self._verify:
+        if self._verify:
+            return [self.element(value) for value in values]
+        found = unchanged(values, expected)
+        for value, element in zip(values[len(found) :], expected[len(found) :], strict=False):
+            if isinstance(value, BaseMessage) and element.is_same(value):
                 found.append(element)
             else:
                 found.append(self.element(value))
