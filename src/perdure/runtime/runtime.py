@@ -8,6 +8,7 @@ the lock is given up.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from perdure.api.stream import Streams
 from perdure.clock import Clock, SystemClock
 from perdure.config import Settings
 from perdure.engine.worker import Worker
-from perdure.errors import PerdureError
+from perdure.errors import ConfigurationError, PerdureError
 from perdure.graph.load import HostedGraph, load_agents
 from perdure.runtime import logs
 from perdure.runtime.http import HttpServer
@@ -57,6 +58,9 @@ class Runtime:
     async def __aenter__(self) -> Runtime:
         try:
             await self._start()
+        except OSError as error:
+            await self._stack.aclose()
+            raise ConfigurationError(unstartable(error)) from error
         except BaseException:
             await self._stack.aclose()
             raise
@@ -184,6 +188,22 @@ class Runtime:
     async def _close_agents(self) -> None:
         for hosted in self.hosted:
             await hosted.close()
+
+
+def unstartable(error: OSError) -> str:
+    """What the operating system refused while the server started, and what to do."""
+    where = f" ({error.filename})" if error.filename else ""
+    cures = {
+        errno.ENOSPC: "Free some space on the disk",
+        errno.EDQUOT: "Free some space: the quota of this user is used up",
+        errno.EMFILE: "Raise the limit of open files (ulimit -n)",
+        errno.ENFILE: "Close other programs: the machine has no file handle left",
+        errno.EACCES: "Check the owner and the mode of the file",
+        errno.EPERM: "Check the owner and the mode of the file",
+        errno.EROFS: "Name a place that can be written (--database)",
+    }
+    cure = cures.get(error.errno or 0, "See what `perdure doctor` says")
+    return f"The server cannot start: {error.strerror or error}{where}. {cure}, then start again."
 
 
 def import_from(folders: Sequence[Path]) -> None:

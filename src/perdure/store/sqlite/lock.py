@@ -5,6 +5,7 @@ The lock is the proof that a previous owner is dead: whoever holds it may treat 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -37,7 +38,8 @@ class Holder:
 
 
 class DatabaseLock:
-    """Held from construction to `release`. Raises DatabaseUnusable, naming the holder, when another process has it."""
+    """Held from construction to `release`. Raises DatabaseUnusable: naming the holder, when another process has it; saying
+    why, when the file cannot be written."""
 
     def __init__(self, database: Path, holder: Holder) -> None:
         self.path = lock_path(database)
@@ -46,7 +48,11 @@ class DatabaseLock:
             os.close(self._descriptor)
             raise DatabaseUnusable(_held_message(database))
         self.holder = replace(holder, held=True)
-        self._write()
+        try:
+            self._write()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
 
     def announce(self, address: str, token_file: Path | None) -> None:
         """Tells commands where the server listens and where its token is."""
@@ -64,8 +70,15 @@ class DatabaseLock:
         content = asdict(self.holder)
         del content["held"]
         data = json.dumps(content).encode()
-        os.pwrite(self._descriptor, data, 0)
-        os.ftruncate(self._descriptor, len(data))
+        try:
+            written = os.pwrite(self._descriptor, data, 0)
+            if written < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.ftruncate(self._descriptor, written)
+        except OSError as error:
+            full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+            cure = "Free some space and start again." if full else "Check the disk and its mount."
+            raise DatabaseUnusable(f"{self.path} cannot be written: {error.strerror}. {cure}") from error
 
 
 def lock_path(database: Path) -> Path:

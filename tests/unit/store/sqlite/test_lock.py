@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +83,17 @@ def test_the_lock_file_is_private(database: Path) -> None:
     lock = DatabaseLock(database, HOLDER)
     assert lock_path(database).stat().st_mode & 0o777 == 0o600
     lock.release()
+
+
+@pytest.mark.parametrize(("reason", "cure"), [(errno.ENOSPC, "Free some space"), (errno.EIO, "Check the disk")])
+def test_a_lock_that_cannot_be_written_is_refused_in_words_and_not_held(
+    database: Path, monkeypatch: pytest.MonkeyPatch, reason: int, cure: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(reason, os.strerror(reason))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "pwrite", refuse)
+        with pytest.raises(DatabaseUnusable, match=cure):
+            DatabaseLock(database, HOLDER)
+    DatabaseLock(database, HOLDER).release()
