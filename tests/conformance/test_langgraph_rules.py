@@ -9,7 +9,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 import apsw
 import pytest
@@ -511,10 +511,12 @@ async def test_a_synchronous_call_on_the_loop_says_what_to_do(tmp_path: Path) ->
 
 
 class _Late(Checkpointer):
-    """A saver that does something else first."""
+    """A saver that does something else first, until something else is committed."""
 
     async def aput_writes(self, *arguments: Any, **more: Any) -> None:
-        for _ in range(50):
+        owner = cast(Owner, self._authority)
+        committed, give_up = len(owner.plans), time.monotonic() + 2
+        while len(owner.plans) == committed and time.monotonic() < give_up:
             await asyncio.sleep(0)
         await super().aput_writes(*arguments, **more)
 
