@@ -9,7 +9,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, cast
+from typing import Annotated, Any, TypedDict
 
 import apsw
 import pytest
@@ -511,14 +511,16 @@ async def test_a_synchronous_call_on_the_loop_says_what_to_do(tmp_path: Path) ->
 
 
 class _Late(Checkpointer):
-    """A saver that does something else first, until something else is committed."""
+    """A saver that does something else first, until the checkpoint that consumes the writes is committed."""
 
-    async def aput_writes(self, *arguments: Any, **more: Any) -> None:
-        owner = cast(Owner, self._authority)
-        committed, give_up = len(owner.plans), time.monotonic() + 2
-        while len(owner.plans) == committed and time.monotonic() < give_up:
+    async def aput_writes(self, config: Any, *arguments: Any, **more: Any) -> None:
+        parent, give_up = config["configurable"]["checkpoint_id"], time.monotonic() + 2
+        children = "SELECT 1 FROM checkpoints WHERE parent_id = ?"
+        while time.monotonic() < give_up:
+            if self._shared.readers.read_here(lambda connection: connection.execute(children, (parent,)).fetchall()):
+                break
             await asyncio.sleep(0)
-        await super().aput_writes(*arguments, **more)
+        await super().aput_writes(config, *arguments, **more)
 
 
 class _Failing(Checkpointer):
