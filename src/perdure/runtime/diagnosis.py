@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import apsw
 import httpx2
 
 from perdure.config import AgentSettings, Settings
-from perdure.errors import ConfigurationError
+from perdure.errors import ConfigurationError, DatabaseUnusable
 from perdure.runtime import logs
 from perdure.runtime.agents import examine
+from perdure.runtime.locks import writer_of
 from perdure.runtime.ports import free, taken
 from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
+from perdure.store.sqlite.faults import is_full
 from perdure.store.sqlite.file_systems import unsafe_file_system
 from perdure.store.sqlite.lock import Holder, read_lock
 from perdure.store.sqlite.migrations import known
 
 LOW_BYTES = 200_000_000
+FULL_BYTES = 1_000_000
 ANSWER_SECONDS = 5.0
 
 
@@ -40,7 +44,7 @@ async def diagnose(settings: Settings) -> list[Finding]:
     assert settings.database is not None
     logs.set_up_command(settings, os.environ)
     holder = _holder(settings.database)
-    findings = [*_folder(settings.database), *_database(settings.database)]
+    findings = [*_folder(settings.database), *_database(settings.database, holder)]
     findings.append(await _server(settings, holder))
     findings += _token(settings, settings.database)
     for agent in settings.agents:
@@ -73,7 +77,9 @@ def _folder(database: Path) -> Iterator[Finding]:
             f"chown -R {os.getuid()} {folder}",
         )
     free_bytes = shutil.disk_usage(folder).free
-    if free_bytes < LOW_BYTES:
+    if free_bytes < FULL_BYTES:
+        yield Finding("disk", False, f"The disk of {folder} is full ({free_bytes:,} bytes are free).", _FREE_SPACE)
+    elif free_bytes < LOW_BYTES:
         yield Finding(
             "disk",
             False,
@@ -84,19 +90,54 @@ def _folder(database: Path) -> Iterator[Finding]:
         yield Finding("disk", True, f"{free_bytes // 1_000_000:,} MB free on the disk of {folder}")
 
 
-def _database(path: Path) -> Iterator[Finding]:
+def _database(path: Path, holder: Holder | None) -> Iterator[Finding]:
     if not path.exists():
         yield Finding("database", True, f"{path} does not exist yet; the first start makes it")
+        return
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device or a pipe"
+        yield Finding("database", False, f"{path} is {kind}: a database is a file.", f"--database {_file_in(path)}")
         return
     if not os.access(path, os.R_OK | os.W_OK):
         yield Finding(
             "database", False, f"{path} is read-only for uid {os.getuid()}.", f"chmod u+rw {path}, or chown it"
         )
         return
+    program = writer_of(path)
+    if program is not None and not (holder is not None and holder.held):
+        yield Finding(
+            "database", False, f"{path} is locked by {program}.", f"close {program}, then start again; nothing is lost"
+        )
+        return
     try:
         yield _content(path)
-    except ConfigurationError as error:
-        yield Finding("database", False, error.message, "perdure restore BACKUP, or --database PATH")
+    except DatabaseUnusable as error:
+        yield Finding("database", False, error.message, _mend(error))
+
+
+def _file_in(path: Path) -> str:
+    return str(path / "perdure.db") if path.is_dir() else "PATH, the path of a file"
+
+
+def _mend(error: DatabaseUnusable) -> str:
+    """By what SQLite said: a restore mends damage alone."""
+    cause = error.__cause__
+    if isinstance(cause, apsw.Error) and is_full(cause):
+        return _FREE_SPACE
+    return _MENDS.get(type(cause), "see the message; or --database PATH")
+
+
+_FREE_SPACE = "free some space on that disk, then start again; nothing accepted is lost"
+
+_MENDS: Mapping[type[BaseException | None], str] = {
+    apsw.CorruptError: "keep the file, then perdure restore BACKUP",
+    apsw.NotADBError: "move the file away, or --database PATH",
+    apsw.BusyError: "close the program that holds it, then start again; nothing is lost",
+    apsw.LockedError: "close the program that holds it, then start again; nothing is lost",
+    apsw.ReadOnlyError: "make the file and its folder writable (chmod, chown, remount)",
+    apsw.CantOpenError: "make the file and its folder writable (chmod, chown, remount)",
+    apsw.IOError: "check the disk and its mount (dmesg); keep the file",
+}
 
 
 def _content(path: Path) -> Finding:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 import structlog
 
@@ -59,6 +62,8 @@ async def test_an_empty_folder_and_a_fresh_database_are_well(tmp_path: Path) -> 
         ({"tools": ["./absent.py:tool"]}, "agent agent", "absent.py"),
         ({"database": "not-ours.db"}, "database", "not a database"),
         ({"database": "file/perdure.db"}, "folder", "not a folder"),
+        ({"database": "."}, "database", "is a folder"),
+        ({"database": "/dev/null"}, "database", "a device"),
     ],
 )
 async def test_what_is_wrong_is_named_with_what_mends_it(
@@ -82,6 +87,67 @@ async def test_damage_in_the_middle_of_a_database_is_found(tmp_path: Path) -> No
     path.write_bytes(content)
     found = await wrong(tmp_path)
     assert found[0].subject == "database" and "damaged" in found[0].message and "restore" in found[0].mend
+
+
+def other_program(path: Path, statement: str) -> subprocess.Popen[str]:
+    """A process that holds the database; it lets go when its standard input ends."""
+    script = "import apsw, sys; c = apsw.Connection(sys.argv[1]); c.execute(sys.argv[2]).fetchall(); print(1, flush=True); sys.stdin.read()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(path), statement], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "1\n"
+    return process
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="this system does not tell who holds a lock")
+@pytest.mark.parametrize(
+    "statement",
+    ["BEGIN IMMEDIATE", "PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; UPDATE boots SET version = version"],
+)
+async def test_a_program_that_holds_the_database_is_named_and_no_restore_is_advised(
+    tmp_path: Path, statement: str
+) -> None:
+    path = tmp_path / "perdure.db"
+    await make_database(path)
+    with other_program(path, statement) as process:
+        (found,) = await wrong(tmp_path)
+        assert found.subject == "database" and f"process {process.pid}" in found.message
+        assert "close" in found.mend and "restore" not in found.mend
+    assert await wrong(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "advised"),
+    [
+        (apsw.FullError, "free some space"),
+        (apsw.BusyError, "close the program"),
+        (apsw.CorruptError, "perdure restore BACKUP"),
+        (apsw.ReadOnlyError, "writable"),
+        (apsw.CantOpenError, "writable"),
+        (apsw.IOError, "disk"),
+    ],
+)
+async def test_the_advice_fits_what_the_database_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[apsw.Error], advised: str
+) -> None:
+    await make_database(tmp_path / "perdure.db")
+
+    def refuse(*_: object) -> None:
+        raise kind("said so")
+
+    monkeypatch.setattr("perdure.runtime.diagnosis.scalar", refuse)
+    (found,) = await wrong(tmp_path)
+    assert found.subject == "database" and advised in found.mend
+    assert ("restore" in found.mend) == (kind is apsw.CorruptError)
+
+
+async def test_a_full_disk_is_told_to_be_freed_rather_than_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perdure.runtime.diagnosis.FULL_BYTES", 10**30)
+    (found,) = await wrong(tmp_path)
+    assert "full" in found.message and "free some space" in found.mend and "prune" not in found.mend
 
 
 async def test_a_lock_whose_holder_does_not_answer_is_named_with_its_pid(tmp_path: Path) -> None:

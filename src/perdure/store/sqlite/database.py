@@ -59,6 +59,9 @@ class Connection(apsw.Connection):
 
 def prepare_place(path: Path, *, allow_unsafe_file_system: bool = False) -> None:
     """Makes the folder (0700) and the empty file (0600) where they are missing. Raises DatabaseUnusable."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device or a pipe"
+        raise DatabaseUnusable(f"{path} is {kind}: a database is a file. Name one with --database.")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not allow_unsafe_file_system:
