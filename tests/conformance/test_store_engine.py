@@ -421,6 +421,18 @@ async def test_a_cancelled_orphan_is_queued_at_once_even_for_a_manual_agent(jour
     assert (await journal.claimed()).turn.cancel_requested_at is not None
 
 
+async def test_after_an_orphan_was_moved_on_its_attempt_numbers_nothing_any_more(journal: Journal) -> None:
+    attempt = await journal.running()
+    journal.clock.advance(LEASE_SECONDS + 1)
+    recovered = await journal.recover(attempt, manual=True)
+    assert recovered is not None
+    await journal.store.resume(OWNER, attempt.turn.conversation)
+    waiting = await journal.accept(conversation=attempt.turn.conversation, when_busy="enqueue")
+    await journal.store.cancel(OWNER, waiting.turn)
+    told = [event.seq for event in journal.heard.events]
+    assert told == sorted(set(told))
+
+
 # -- starts ---------------------------------------------------------------------------------------------------------------
 
 

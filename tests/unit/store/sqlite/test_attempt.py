@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple
 
 from perdure.errors import LeaseLost, StorageFull
 from perdure.events import EventKind
 from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.authority import StepPlan
+from perdure.store.sqlite.store import SQLiteStore
 from perdure.turns import Limits, TurnStatus
 from tests.conformance.conftest import sqlite_journal
-from tests.conformance.journal import OWNER, Journal
+from tests.conformance.journal import OWNER, Journal, work
 
 RESULT = {"node": "tools", "name": "tool", "step": 1, "phase": "result"}
 
@@ -128,3 +133,39 @@ async def test_an_end_lent_before_the_latch_is_still_told(journal: Journal) -> N
     assert cancelled.status is TurnStatus.CANCELLED
     await asyncio.sleep(0)
     assert [event.turn for event in journal.heard.events] == [waiting.turn]
+
+
+async def test_a_look_at_an_empty_queue_commits_nothing(journal: Journal) -> None:
+    assert isinstance(journal.store, SQLiteStore)
+    await running(journal)
+    commits = journal.store._writer.counts.commits
+    assert await journal.claim() is None
+    assert journal.store._writer.counts.commits == commits
+
+
+async def test_a_read_that_is_offered_is_given_out_again_once_and_never_after_a_write(journal: Journal) -> None:
+    attempt = await running(journal)
+    await work(attempt, "good morning")
+    read = attempt.checkpointer.aget_tuple
+    config: RunnableConfig = {"configurable": {"thread_id": attempt.turn.conversation}}
+    first, second = await read(config), await read(config)
+    assert first is not None
+    assert second is not None
+    assert second is not first
+    attempt.reuse_read()
+    assert await read(config) is second
+    third = await read(config)
+    assert third is not None
+    assert third is not second
+    assert all(map(operator.is_not, _messages(third), _messages(second)))
+    attempt.reuse_read()
+    await attempt.checkpointer.aput_writes(third.config, [("messages", [])], "task")
+    fourth = await read(config)
+    assert fourth is not None
+    assert fourth is not third
+    assert fourth.pending_writes
+
+
+def _messages(found: CheckpointTuple) -> list[Any]:
+    messages: list[Any] = found.checkpoint["channel_values"]["messages"]
+    return messages
