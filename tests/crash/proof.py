@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -85,11 +86,15 @@ async def storms(kills: int, seed: int) -> list[Line]:
     """Random kills, planned stops and lost connections."""
     forks = await ForkServer().open()
     begun = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="perdure-storm-"))
     try:
-        with tempfile.TemporaryDirectory(prefix="perdure-proof-") as folder:
-            report = await storm(Path(folder), forks, kills, seed)
+        report = await storm(folder, forks, kills, seed)
     finally:
         await forks.close()
+    if report.violations:
+        report.violations.append(f"!: the servers' folders are kept in {folder}")
+    else:
+        shutil.rmtree(folder)
     trials = f"{report.messages:,} messages, {report.frames:,} frames, {report.drops:,} lost connections"
     found = [f"{violation} ({report.replay})" for violation in report.violations]
     what = f"kill -9 at random moments, {report.stops:,} planned stops between"

@@ -22,7 +22,7 @@ async def test_random_kills_lose_and_repeat_nothing(forks: ForkServer, tmp_path:
     report = await storm(tmp_path, forks, KILLS, SEED)
     print(f"{report}")
     assert report.violations == [], report.replay
-    assert report.kills == KILLS
+    assert report.kills >= KILLS
     assert report.messages > KILLS / 5, "the storm left nobody time to speak: it proves nothing"
 
 
