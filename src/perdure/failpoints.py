@@ -64,7 +64,8 @@ class _Plan:
 def _append(path: str, name: str) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(handle, f"{name}\n".encode())
+        if name:
+            os.write(handle, f"{name}\n".encode())
     finally:
         os.close(handle)
 
@@ -88,6 +89,8 @@ def parse(text: str) -> dict[str, tuple[str, int]]:
             raise ValueError(f"unknown failpoint {name!r}; known: {', '.join(NAMES)}")
         if action not in _ACTIONS:
             raise ValueError(f"unknown failpoint action {action!r}; known: {', '.join(sorted(_ACTIONS))}")
+        if count and not (count.isascii() and count.isdigit() and int(count) > 0):
+            raise ValueError(f"the pass of failpoint {name!r} is {count!r}; it is a whole number from 1")
         rules[name] = (action, int(count) if count else 1)
     return rules
 
@@ -99,11 +102,21 @@ def arm(text: str, log: str | None = None) -> None:
     """Arms failpoints for this process; `arm("")` without a log disarms them."""
     global _plan
     rules = parse(text)
+    if log:
+        _append(log, "")
     _plan = _Plan(rules, log) if rules or log else None
 
 
 def arm_from_environment() -> None:
-    arm(os.environ.get("PERDURE_FAILPOINTS", ""), os.environ.get("PERDURE_FAILPOINTS_LOG"))
+    """Raises ValueError, a sentence, when the variables make no sense."""
+    try:
+        arm(os.environ.get("PERDURE_FAILPOINTS", ""), os.environ.get("PERDURE_FAILPOINTS_LOG"))
+    except ValueError as error:
+        raise ValueError(f"PERDURE_FAILPOINTS: {error}. Correct the variable, or unset it.") from error
+    except OSError as error:
+        raise ValueError(
+            f"PERDURE_FAILPOINTS_LOG: {error.filename} cannot be written: {error.strerror}. Name another file."
+        ) from error
 
 
 def failpoint(name: str) -> None:
@@ -112,4 +125,10 @@ def failpoint(name: str) -> None:
         _plan.pass_through(name)
 
 
-arm_from_environment()
+refusal = ""
+"""What arming at import met, one sentence: an import is no place to tell a person. Whoever starts a process asks."""
+
+try:
+    arm_from_environment()
+except ValueError as error:
+    refusal = str(error)

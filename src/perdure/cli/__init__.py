@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from perdure import failpoints
 from perdure.cli import configuration, conversations, demo, doctor, files, serve, turns
 from perdure.cli.chat import chat
 from perdure.cli.output import AsJson, Exit, hint, print_json, say
@@ -49,6 +50,8 @@ def version(as_json: AsJson = False) -> None:
 def main() -> None:
     """Runs a command; errors that people can mend are told in sentences, without a stack."""
     try:
+        if failpoints.refusal:
+            raise ConfigurationError(failpoints.refusal)
         app()
     except ConfigurationError as error:
         for problem in error.problems:

@@ -20,6 +20,7 @@ from types import TracebackType
 
 import structlog
 
+from perdure import failpoints
 from perdure.agent.local import LocalAgents
 from perdure.api.app import create_app
 from perdure.api.auth import Access, load_or_create_token
@@ -74,6 +75,8 @@ class Runtime:
     # -- start: what is pushed on the stack is undone in reverse -------------------------------------------------------
 
     async def _start(self) -> None:
+        if failpoints.refusal:
+            raise ConfigurationError(failpoints.refusal)
         import_from(self.settings.import_paths)
         self.hosted = await load_agents(self.settings, self.clock)
         self.transport = LocalTransport()

@@ -51,6 +51,27 @@ def test_every_problem_of_the_configuration_is_told_at_once_with_exit_code_78(tm
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("PERDURE_FAILPOINTS", "nowhere.before:kill", "unknown failpoint 'nowhere.before'"),
+        ("PERDURE_FAILPOINTS", "claim.after:explode", "unknown failpoint action 'explode'"),
+        ("PERDURE_FAILPOINTS", "claim.after:kill@x", "whole number from 1"),
+        ("PERDURE_FAILPOINTS", "claim.after:kill@0", "whole number from 1"),
+        ("PERDURE_FAILPOINTS", "garbage", "unknown failpoint"),
+        ("PERDURE_FAILPOINTS_LOG", "/nowhere/at/all", "/nowhere/at/all cannot be written"),
+    ],
+)
+def test_failpoints_that_make_no_sense_are_refused_in_a_sentence(
+    tmp_path: Path, variable: str, value: str, said: str
+) -> None:
+    for command in ("serve", "doctor"):
+        done = perdure(tmp_path, command, **{variable: value})
+        assert done.returncode == 78
+        assert said in done.stderr and variable in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_a_valid_setting_that_a_command_does_not_use_is_no_error(tmp_path: Path) -> None:
     done = perdure(tmp_path, "config", "show", "--drain-seconds", "3", PERDURE_RETENTION_DAYS="9")
     assert done.returncode == 0
