@@ -50,6 +50,8 @@ def claimable(
     connection: apsw.Connection, limits: Limits, *, agents: Mapping[str, int | None], suspects: bool, now: datetime
 ) -> bool:
     """Whether `claim` would do anything: only reads, so that a look at an empty queue costs no commit."""
+    if QUERIES.one(connection, "queued") is None:
+        return False
     if QUERIES.one(connection, "delay_over", now=micros(now)) is not None:
         return True
     return _next(connection, limits, agents, suspects, now) is not None

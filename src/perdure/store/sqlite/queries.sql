@@ -160,6 +160,10 @@ SELECT * FROM turns WHERE accept_number = (
     WHERE a.value IS NULL
        OR (SELECT count(*) FROM turns r WHERE r.status = 'running' AND r.agent = a.key) < a.value)
 
+-- queued --
+-- Whether any turn is queued.
+SELECT 1 FROM turns WHERE status = 'queued' LIMIT 1
+
 -- delay_over --
 -- Whether a queued turn's delay is over.
 SELECT 1 FROM turns WHERE status = 'queued' AND not_before <= :now LIMIT 1

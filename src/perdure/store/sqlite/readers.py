@@ -53,6 +53,14 @@ class Readers:
         except apsw.Error as error:
             raise storage_fault(error) from error
 
+    def look(self, read: Callable[[apsw.Connection], T]) -> T:
+        """`read_here` for a read of one statement, which needs no transaction around it."""
+        self._refuse_if_unusable()
+        try:
+            return read(self._connection())
+        except apsw.Error as error:
+            raise storage_fault(error) from error
+
     async def close(self) -> None:
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown)

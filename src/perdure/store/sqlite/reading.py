@@ -93,12 +93,12 @@ class Reading:
         def has_many(connection: apsw.Connection) -> bool:
             return len(listing.event_places(connection, conversation, after=after, limit=FEW_EVENTS + 1)) > FEW_EVENTS
 
-        if limit > FEW_EVENTS and self._readers.read_here(has_many):
+        if limit > FEW_EVENTS and self._readers.look(has_many):
             return await self._readers.run(read)
         return self._readers.read_here(read)
 
     async def rewound_after(self, turn: str, seq: int) -> Event | None:
-        return self._readers.read_here(lambda connection: listing.rewound_after(connection, turn, seq))
+        return self._readers.look(lambda connection: listing.rewound_after(connection, turn, seq))
 
     async def turn_at(self, conversation: str, seq: int) -> Turn | None:
         return self._readers.read_here(lambda connection: listing.turn_at(connection, conversation, seq))
@@ -110,7 +110,7 @@ class Reading:
             row = QUERIES.one(connection, "next_due", agents=to_json(list(agents)))
             return instant_or_none(row["due"]) if row else None
 
-        return self._readers.read_here(read)
+        return self._readers.look(read)
 
     async def suspects_due(self, agents: Collection[str], now: datetime) -> int:
         return await self._number(
@@ -125,10 +125,10 @@ class Reading:
         def read(connection: apsw.Connection) -> set[str]:
             return {row["id"] for row in QUERIES.all(connection, "cancels_requested", turns=to_json(list(turns)))}
 
-        return self._readers.read_here(read)
+        return self._readers.look(read)
 
     async def answers(self, turn: str) -> Mapping[str, Any]:
-        return self._readers.read_here(lambda connection: listing.answers(connection, turn))
+        return self._readers.look(lambda connection: listing.answers(connection, turn))
 
     async def orphans(self, now: datetime, held: Collection[str]) -> Sequence[Turn]:
         return await self._readers.run(lambda connection: claims.orphans(connection, self._owner, now, held))
@@ -141,4 +141,4 @@ class Reading:
             row = QUERIES.one(connection, query, **bindings)
             return int(row[column]) if row else 0
 
-        return self._readers.read_here(read)
+        return self._readers.look(read)

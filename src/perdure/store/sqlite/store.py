@@ -289,7 +289,7 @@ class SQLiteStore(Reading):
         return made[0] if made else None
 
     def _claimable(self, agents: Mapping[str, int | None], suspects: bool, now: datetime) -> bool:
-        return self._readers.read_here(
+        return self._readers.look(
             lambda connection: claims.claimable(connection, self._limits, agents=agents, suspects=suspects, now=now)
         )
 
