@@ -232,7 +232,7 @@ def _size(value: Any) -> int:
     """About the bytes a payload holds in memory as text."""
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict | Mapping):  # the first is found without asking the second, which is slow
         return sum(len(str(key)) + _size(item) for key, item in value.items())
     if isinstance(value, list | tuple):
         return sum(map(_size, value))

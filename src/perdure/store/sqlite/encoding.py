@@ -60,6 +60,18 @@ class StrictSerializer(JsonPlusSerializer):
 
     def __init__(self, allowed: Iterable[TypeName] = ()) -> None:
         super().__init__(pickle_fallback=False, allowed_msgpack_modules=tuple(allowed) or None)
+        self._derived: dict[frozenset[tuple[str, ...] | type], JsonPlusSerializer] = {}
+
+    def with_msgpack_allowlist(self, extra_allowlist: Iterable[tuple[str, ...] | type]) -> JsonPlusSerializer:
+        """LangGraph asks for the same few sets with every turn and read: each is derived once."""
+        extra = frozenset(extra_allowlist)
+        known = self._derived.get(extra)
+        if known is None:
+            known = super().with_msgpack_allowlist(extra)
+            if isinstance(known, StrictSerializer) and known is not self:
+                known._derived = {}
+            self._derived[extra] = known
+        return known
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         kind, data = super().dumps_typed(obj)
