@@ -115,7 +115,7 @@ class LocalAgents:
             return repeated
         known = await self._store.conversation(owner, conversation)
         turn = await self._store.last_turn(owner, conversation)
-        why_not = self._threads.why_not_resumable(turn, await self._threads.state(known))
+        why_not = self._threads.why_not_resumable(turn, await self._threads.head(known))
         if why_not is not None:
             raise TurnNotResumable(why_not, conversation=conversation, turn=turn.id if turn else None)
         return await self._store.resume(owner, conversation, request_key)
@@ -148,7 +148,7 @@ class LocalAgents:
     async def _resumable(self, conversation: Conversation, last: Turn | None) -> bool:
         if last is None or last.status not in ENDED:
             return False
-        return self._threads.why_not_resumable(last, await self._threads.state(conversation)) is None
+        return self._threads.why_not_resumable(last, await self._threads.head(conversation)) is None
 
     # -- conversations ------------------------------------------------------------------------------------------------
 
@@ -161,13 +161,13 @@ class LocalAgents:
         found = await self._store.conversation(owner, conversation)
         turns = await self._turns_of(owner, conversation)
         last = await self._store.last_turn(owner, conversation)
-        state = await self._threads.state(found)
+        head = await self._threads.head(found)
         return Transcript(
             conversation=found,
-            resumable=self._threads.why_not_resumable(last, state) is None,
-            messages=self._threads.messages(state),
+            resumable=self._threads.why_not_resumable(last, head) is None,
+            messages=self._threads.messages(head.state),
             turns=turns,
-            state=self._threads.values(found, state),
+            state=self._threads.values(found, head.state),
         )
 
     async def _turns_of(self, owner: str, conversation: str) -> Sequence[Turn]:

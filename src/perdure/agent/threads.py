@@ -15,7 +15,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import StateSnapshot
 from pydantic import BaseModel
 
-from perdure.engine.hosting import AnyGraph, bind, host
+from perdure.engine.heads import Head, read_head
+from perdure.engine.hosting import AnyGraph, bind, host, saver_of
 from perdure.engine.plan import owns_head, reusing_tasks
 from perdure.engine.repair import messages_of
 from perdure.graph.load import HostedGraph
@@ -29,9 +30,9 @@ class Threads:
         self._store = store
         self._agents = agents
 
-    async def state(self, conversation: Conversation) -> StateSnapshot:
-        """The head, with the state of pending subgraphs."""
-        return await self._graph(conversation).aget_state(_config(conversation.id), subgraphs=True)
+    async def head(self, conversation: Conversation) -> Head:
+        """With the state of pending subgraphs."""
+        return await read_head(self._graph(conversation), _config(conversation.id), subgraphs=True)
 
     def messages(self, state: StateSnapshot) -> Sequence[Mapping[str, Any]]:
         return [wire_message(message) for message in messages_of(state)]
@@ -47,11 +48,12 @@ class Threads:
     async def export(self, conversation: Conversation) -> AsyncIterator[Mapping[str, Any]]:
         """Every checkpoint, oldest first. One state is in memory at a time."""
         graph = self._graph(conversation)
-        configs = [snapshot.config async for snapshot in graph.aget_state_history(_config(conversation.id))]
+        root: RunnableConfig = {"configurable": {"thread_id": conversation.id, "checkpoint_ns": ""}}
+        configs = [saved.config async for saved in saver_of(graph).alist(root)]
         for config in reversed(configs):
-            yield _exported(await graph.aget_state(config))
+            yield _exported((await read_head(graph, config)).state)
 
-    def why_not_resumable(self, turn: Turn | None, state: StateSnapshot) -> str | None:
+    def why_not_resumable(self, turn: Turn | None, head: Head) -> str | None:
         """`turn`: the conversation's last turn. None when a person may resume it, else the reason in words."""
         if turn is None or turn.status not in REOPENABLE:
             status = "has no turn" if turn is None else f"is {turn.status}"
@@ -62,8 +64,11 @@ class Threads:
             return "A later message continued this conversation. Send the message again as a new one."
         if turn.input is not None:
             return None
+        state = head.state
         if not owns_head(turn.id, state):
             return "The conversation went on after this turn. Send the message again as a new one."
+        if head.fault is not None:
+            return "The graph's state does not take what this turn's last step wrote. Send a new message: it goes on without it."
         if not state.tasks:
             return "Nothing of this turn is left to do. Send a new message."
         if any(reusing_tasks(state)):

@@ -23,6 +23,7 @@ from perdure.clock import Clock
 from perdure.engine import failures
 from perdure.engine.control import StepControl, steps_left
 from perdure.engine.endings import Ending, Finish, Park, Release, Undo, breakpoint_question, name_of
+from perdure.engine.heads import Head, read_head
 from perdure.engine.hosting import host
 from perdure.engine.inputs import graph_input
 from perdure.engine.ledger import AttemptLedger
@@ -48,7 +49,7 @@ from perdure.engine.repair import Mend, has_open_calls, repair, undo
 from perdure.errors import LeaseLost, StateTypeNotAllowed, StorageError, StorageFull
 from perdure.graph.load import HostedGraph
 from perdure.store.base import LeasedAttempt, Question, Store
-from perdure.turns import Outcome, TurnStatus
+from perdure.turns import Failure, Outcome, TurnStatus
 
 INPUT = "__input__"
 """LangGraph's name for an update that stands for the input."""
@@ -179,10 +180,16 @@ class Drive:
 
     async def _pursue(self) -> Ending:
         try:
-            state = await self._head(subgraphs=True)
+            head = await read_head(self._graph, self._config, subgraphs=True)
+            state = head.state
             answers = await self._store.answers(self.attempt.turn.id)
             decided = plan(
-                self.attempt.turn, state, answers, await self._breakpoints(state), open_calls=has_open_calls(state)
+                self.attempt.turn,
+                state,
+                answers,
+                await self._breakpoints(state) if head.fault is None else Breakpoints(),
+                open_calls=has_open_calls(state),
+                rejected=_rejected(head),
             )
             self._log.debug("turn planned", plan=type(decided).__name__)
             return await self._follow(decided, state, answers)
@@ -291,15 +298,15 @@ class Drive:
         if not isinstance(self.attempt.latched, UNSTORABLE):
             self._raise_if_lost()
         self._log.warning("turn failed", error=type(error).__name__, exc_info=error)
-        return Finish(TurnStatus.FAILED, failures.failure_of(error, await self._failed_node()))
-
-    async def _failed_node(self) -> str | None:
         try:
-            state = await self._head()
-        except Exception as error:  # the state itself may be what cannot be read
-            self._log.warning("the thread cannot be read", error=type(error).__name__)
-            return None
-        return next((task.name for task in state.tasks if failed(task)), None)
+            head = await read_head(self._graph, self._config)
+        except Exception as unreadable:
+            self._log.warning("the thread cannot be read", error=type(unreadable).__name__)
+            return Finish(TurnStatus.FAILED, failures.failure_of(error, None))
+        if head.fault is not None and failures.same(error, head.fault):
+            return Finish(TurnStatus.FAILED, _rejected(head))
+        node = next((task.name for task in head.state.tasks if failed(task)), None)
+        return Finish(TurnStatus.FAILED, failures.failure_of(error, node))
 
     async def _end(self, ending: Ending) -> None:
         match ending:
@@ -369,6 +376,12 @@ class Drive:
 
     def _steps_used(self) -> int:
         return self._agent.settings.recursion_limit - self._steps_left()
+
+
+def _rejected(head: Head) -> Failure | None:
+    if head.fault is None:
+        return None
+    return failures.state_rejected(head.fault, [task.name for task in head.state.tasks])
 
 
 def _nodes(named: Sequence[str] | str) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from langgraph.errors import EmptyInputError
 
 from perdure.errors import PerdureError, StateTypeNotAllowed
@@ -26,6 +28,20 @@ def failure_of(error: BaseException, node: str | None) -> Failure:
         return Failure(FailureCode.TOOL_FAILURE, "tool_failed", f"A tool ended the turn: {_words(error)}")
     place = f"The node {node!r} failed" if node else "The agent failed"
     return Failure(FailureCode.AGENT_FAILURE, "node_failed" if node else "agent_failed", f"{place}: {_words(error)}")
+
+
+def state_rejected(fault: Exception, nodes: Sequence[str]) -> Failure:
+    """`nodes`: those of the step that the thread stands at."""
+    step = f"the step {', '.join(dict.fromkeys(nodes))}" if nodes else "its last step"
+    return Failure(
+        FailureCode.AGENT_FAILURE,
+        "state_rejected",
+        f"The graph's state does not take a value at {step}: {_words(fault)}. Send a new message: it goes on without it.",
+    )
+
+
+def same(error: BaseException, other: BaseException) -> bool:
+    return type(error) is type(other) and _words(error) == _words(other)
 
 
 def recursion_limit(used: int, limit: int) -> Failure:
@@ -54,7 +70,10 @@ def question_repeated() -> Failure:
 
 def _words(error: BaseException) -> str:
     """Class and message; the traceback goes to the log alone."""
-    message = error.message if isinstance(error, PerdureError) else str(error)
     name = type(error).__name__
+    try:
+        message = error.message if isinstance(error, PerdureError) else str(error)
+    except Exception:  # a class of the graph's own, whose text cannot be made
+        message = ""
     text = f"{name}: {message}" if message else name
     return text if len(text) <= MESSAGE_CHARACTERS else text[: MESSAGE_CHARACTERS - 1] + "…"

@@ -39,6 +39,12 @@ def bind(graph: AnyGraph, saver: BaseCheckpointSaver[str]) -> AnyGraph:
     return bound
 
 
+def saver_of(graph: AnyGraph) -> BaseCheckpointSaver[str]:
+    """The graph's saver with the types of its schema let through, as LangGraph reads with it."""
+    saver: BaseCheckpointSaver[str] = graph._state_checkpointer({"configurable": {}})
+    return saver
+
+
 class _NothingSaved:
     """Done at once, as often as it is awaited."""
 

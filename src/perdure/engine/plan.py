@@ -97,15 +97,19 @@ def plan(
     breakpoints: Breakpoints,
     *,
     open_calls: bool = False,
+    rejected: Failure | None = None,
 ) -> Plan:
     """`turn.input` is there exactly as long as the thread does not hold it. `state`: the head of the thread with its
-    subgraphs. `answers`: the turn's decisions by interrupt id. `open_calls`: a tool call in the thread lacks its result."""
+    subgraphs. `answers`: the turn's decisions by interrupt id. `open_calls`: a tool call in the thread lacks its result.
+    `rejected`: the state does not take what the last step wrote."""
     if turn.cancel_requested_at is not None:
         return Cancel()
     if turn.input is not None:
-        return Begin(repair=bool(state.tasks) or open_calls)
+        return Begin(repair=bool(state.tasks) or open_calls or rejected is not None)
     if not owns_head(turn.id, state):
         return Refuse(superseded())
+    if rejected is not None:
+        return Refuse(rejected)
     if finished(turn.id, state):
         return Close()
     if state.interrupts:

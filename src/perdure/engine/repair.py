@@ -1,6 +1,6 @@
 """Makes a thread valid for the next model call after a cancel, or before a new input on an unfinished turn.
 
-Pending tasks end with what finished siblings recorded, calls without a result get one, the text that was already shown
+What the state does not take is left out, pending tasks end with what finished siblings recorded, calls without a result get one, the text that was already shown
 is kept. Every step is one `aupdate_state` on a fresh head and every step looks first, so that a repair that was killed
 anywhere is simply done again.
 """
@@ -17,6 +17,7 @@ from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateSnapshot
 
+from perdure.engine.heads import read_head, sound_place
 from perdure.engine.hosting import AnyGraph
 from perdure.engine.inputs import human_message
 from perdure.engine.plan import owns_head
@@ -80,8 +81,9 @@ async def undo(graph: AnyGraph, turn: Turn, spoken: tuple[str, str] | None) -> N
     mend = cancelled(human_message(turn), spoken)
     if mend.human is not None:
         config: RunnableConfig = {"configurable": {"thread_id": turn.conversation}}
-        state = await graph.aget_state(config)
-        if not owns_head(turn.id, state) and (state.tasks or has_open_calls(state)):
+        head = await read_head(graph, config)
+        state = head.state
+        if not owns_head(turn.id, state) and (head.fault or state.tasks or has_open_calls(state)):
             await repair(graph, turn.conversation, turn.id, Mend())
     await repair(graph, turn.conversation, turn.id, mend)
 
@@ -113,9 +115,13 @@ def writer_node(graph: AnyGraph) -> str | None:
 
 async def _end_tasks(graph: AnyGraph, config: RunnableConfig) -> StateSnapshot:
     for _ in range(MOST_ROUNDS):
-        state = await graph.aget_state(config)
-        if not state.tasks:
-            return state
+        head = await read_head(graph, config)
+        if head.fault is not None:
+            reader, place = await sound_place(graph, config, head.fault)
+            await _update(reader, place, None, END)
+            continue
+        if not head.state.tasks:
+            return head.state
         await _update(graph, config, None, END)
     raise RuntimeError(f"the graph has new tasks after {MOST_ROUNDS} rounds of ending them")
 
