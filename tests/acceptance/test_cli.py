@@ -191,6 +191,22 @@ def test_without_a_server_reads_open_the_file_and_writes_name_the_command(
     assert refused.returncode == 1 and "perdure serve" in refused.stderr
 
 
+def test_reads_of_a_damaged_file_say_so_and_do_not_end_well(server: ServerProcess, perdure: CommandLine) -> None:
+    server.start()
+    said = json.loads(perdure("chat", "--json", "/say remember").stdout)
+    server.stop()
+    content = bytearray(server.database.read_bytes())
+    start = len(content) // 2 // 1_024 * 1_024
+    content[start : start + 30_720] = b"\xaa" * 30_720
+    server.database.write_bytes(content)
+    reads = [("turns", "show", said["turn"]), ("conversations", "list")]
+    for arguments in reads:
+        done = perdure(*arguments)
+        assert done.returncode == 1, (arguments, done.stdout)
+        assert "is damaged" in done.stderr and "perdure restore" in done.stderr, arguments
+        assert "Traceback" not in done.stderr
+
+
 def test_a_backup_of_a_running_server_is_whole_and_restores(server: ServerProcess, perdure: CommandLine) -> None:
     server.start()
     kept = json.loads(perdure("chat", "--json", "/say kept").stdout)["conversation"]

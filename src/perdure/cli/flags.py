@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perdure.cli.output import Exit, doubts
 from perdure.settings import load
 from perdure.settings.catalogue import SETTINGS, Setting
 
@@ -38,6 +39,8 @@ def settings_flags(shown: Iterable[str] = PLACE) -> Callable[[Command], Callable
             flags = {setting.name: arguments.pop(setting.name) for setting in SETTINGS}
             settings = load(flags, os.environ, Path.cwd())
             asyncio.run(function(settings, **arguments))
+            if doubts():
+                raise typer.Exit(Exit.FAILED)
 
         parameters = [*own, *extra]
         described: Any = command  # Typer reads the signature; the wrapped one would hide the flags

@@ -51,6 +51,22 @@ def hint(text: str, style: str = "dim") -> None:
     err.print(Text(clean(text), style=style))
 
 
+_doubts: list[str] = []
+
+
+def doubt(text: str) -> None:
+    """A warning before a result that cannot be trusted: the command shows it all the same, and ends with exit code 1."""
+    _doubts.append(text)
+    hint(text, "red")
+
+
+def doubts() -> list[str]:
+    """What was doubted since this was last asked."""
+    told = list(_doubts)
+    _doubts.clear()
+    return told
+
+
 def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
     sys.stdout.flush()

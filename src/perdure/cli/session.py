@@ -10,10 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from perdure.cli.client import Client, Server, Unreachable
+from perdure.cli.output import doubt
 from perdure.config import Settings
 from perdure.deferred import deferred
 from perdure.errors import ConfigurationError, NotFound
 from perdure.store.sqlite.lock import Holder, read_lock
+
+_KEEP = "Keep the file and run `perdure restore` with the last backup."
 
 STARTING_SECONDS = 60.0
 """How long a command waits for a server that holds the lock but does not listen yet (a migration may take so long)."""
@@ -32,7 +35,8 @@ async def writing(settings: Settings) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def reading(settings: Settings) -> AsyncIterator[Client]:
-    """A client of the running server, else of the file."""
+    """A client of the running server, else of the file. From a damaged file people get what can be read, with a warning
+    before it and exit code 1 after it."""
     if await _running(settings):
         async with Client(lambda: locate(settings)) as client:
             yield client
@@ -41,9 +45,11 @@ async def reading(settings: Settings) -> AsyncIterator[Client]:
     if not database.exists():
         raise NotFound(f"There is no database at {database} yet. Start with: perdure serve{_database_flag(settings)}")
     async with (
-        deferred("perdure.runtime.offline").read_only(settings) as (transport, token),
+        deferred("perdure.runtime.offline").read_only(settings) as (transport, token, damage),
         Client(lambda: Server("http://127.0.0.1", token), transport=transport) as client,
     ):
+        if damage is not None:
+            doubt(f"{database} is damaged (SQLite: {damage}): what follows may be wrong or incomplete. {_KEEP}")
         yield client
 
 

@@ -24,8 +24,9 @@ from perdure.transport.local import LocalTransport
 
 
 @asynccontextmanager
-async def read_only(settings: Settings) -> AsyncIterator[tuple[httpx2.AsyncBaseTransport, str]]:
-    """A transport into the application in this process, and the token it takes. Raises DatabaseUnusable."""
+async def read_only(settings: Settings) -> AsyncIterator[tuple[httpx2.AsyncBaseTransport, str, str | None]]:
+    """A transport into the application in this process, the token it takes, and what is broken in the file (None when it is
+    whole). Raises DatabaseUnusable."""
     assert settings.database is not None
     logs.set_up_command(settings, os.environ)
     clock = SystemClock()
@@ -36,7 +37,7 @@ async def read_only(settings: Settings) -> AsyncIterator[tuple[httpx2.AsyncBaseT
         agents = LocalAgents(store, LocalTransport(), await _agents(settings), settings.default_agent)
         streams = Streams(heartbeat_seconds=settings.heartbeat_seconds)
         app = create_app(agents, settings, access, streams=streams, statistics=store.statistics)
-        yield httpx2.ASGITransport(app=app), token
+        yield httpx2.ASGITransport(app=app), token, store.damage
     finally:
         await store.close()
 

@@ -162,10 +162,21 @@ def _set_modes(connection: apsw.Connection, path: Path, synchronous: str) -> Non
 
 
 def _refuse_damaged(connection: apsw.Connection, path: Path) -> None:
-    for target in _check_targets(connection):
-        verdict = scalar(connection, f"PRAGMA quick_check({target})")
-        if verdict != "ok":
-            raise DatabaseUnusable(f"{path} {_REASONS[apsw.CorruptError]} (SQLite: {verdict})")
+    verdict = damage(connection)
+    if verdict is not None:
+        raise DatabaseUnusable(f"{path} {_REASONS[apsw.CorruptError]} (SQLite: {verdict})")
+
+
+def damage(connection: apsw.Connection) -> str | None:
+    """The first fault that the check of a start finds in the file, in SQLite's words; None when it is whole."""
+    try:
+        for target in _check_targets(connection):
+            verdict = scalar(connection, f"PRAGMA quick_check({target})")
+            if verdict != "ok":
+                return str(verdict)
+    except apsw.CorruptError as error:
+        return str(error)
+    return None
 
 
 def _check_targets(connection: apsw.Connection) -> list[str]:

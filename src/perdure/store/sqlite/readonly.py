@@ -9,7 +9,7 @@ from perdure.clock import Clock
 from perdure.errors import DatabaseUnusable, StorageError
 from perdure.store.sqlite.checkpointer import Checkpoints
 from perdure.store.sqlite.claims import Owner
-from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
+from perdure.store.sqlite.database import APPLICATION_ID, damage, open_reader, refusals, scalar
 from perdure.store.sqlite.migrations import known
 from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.reading import Reading
@@ -22,7 +22,9 @@ class ReadOnlyStore(SQLiteStore):
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         """Raises DatabaseUnusable when this version cannot read the file as it is."""
-        _refuse_unreadable(path)
+        self.damage = _examined(path)
+        """What is broken in the file, in SQLite's words: what is read may be wrong or incomplete. None when it is whole."""
+
         readers = Readers(lambda: open_reader(path))
         Reading.__init__(self, readers, self._render, Owner("", 0), Limits())
         self.path = path
@@ -40,13 +42,19 @@ class _NoWriter:
         raise StorageError("No server is running on this database, so it is only read. Start it with: perdure serve")
 
 
-def _refuse_unreadable(path: Path) -> None:
+def _examined(path: Path) -> str | None:
+    """The damage of a file that can be read. Raises DatabaseUnusable."""
     with refusals(path):
         connection = open_reader(path)
         try:
             mark, schema = scalar(connection, "PRAGMA application_id"), scalar(connection, "PRAGMA user_version")
+            _refuse_unreadable(path, mark, schema)
+            return damage(connection)
         finally:
             connection.close()
+
+
+def _refuse_unreadable(path: Path, mark: int, schema: int) -> None:
     newest = len(known())
     if mark != APPLICATION_ID:
         raise DatabaseUnusable(f"{path} is not a Perdure database. Name another file with --database.")
