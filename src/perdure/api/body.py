@@ -45,6 +45,18 @@ async def read(scope: Scope, receive: Receive, limit: int) -> bytes:
         raise BadRequest(f"The body did not arrive within {BODY_SECONDS:g} seconds.") from None
 
 
+def check_head(scope: Scope) -> None:
+    """Raises BadRequest for a body whose end is disputed (a proxy may see it elsewhere) or that would have to be unpacked."""
+    if values(scope, b"content-length") and values(scope, b"transfer-encoding"):
+        raise BadRequest(
+            "Send either Content-Length or Transfer-Encoding: with both it is unclear where the body ends."
+        )
+    encodings = [value.strip().lower() for value in values(scope, b"content-encoding")]
+    if any(encoding not in {b"", b"identity"} for encoding in encodings):
+        shown = b", ".join(encodings).decode("latin-1")
+        raise BadRequest(f"Content-Encoding {shown} is not taken. Send the body as it is, without Content-Encoding.")
+
+
 def _too_large(limit: int) -> str:
     return f"The request is larger than {limit:,} bytes. Nothing was accepted; send a shorter message."
 

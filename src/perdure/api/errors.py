@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from perdure.api.wire import JSONReply
 from perdure.errors import BadRequest, NotFound, PerdureError
@@ -36,6 +37,9 @@ _HEADERS: Mapping[int, Mapping[str, str]] = {
     503: {"Retry-After": "1"},
     507: {"Retry-After": "30"},
 }
+
+HEAD_PATHS = frozenset({"/", "/api/healthz", "/api/readyz", "/api/openapi.json"})
+"""Where HEAD is answered as GET is, without the body: what a monitor asks, cheap and without an effect."""
 
 INTERNAL_MESSAGE = "A fault inside the server; its log has the details."
 
@@ -92,10 +96,19 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return reply(NotFound(f"There is nothing at {path}. /api/openapi.json lists the routes."))
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
+        allowed = ", ".join(allowed_methods(request))
         message = f"{path} does not take {request.method}; it takes {allowed}."
         return reply(MethodNotAllowed(message), {"Allow": allowed})
     return reply(BadRequest(str(error.detail)))
+
+
+def allowed_methods(request: Request) -> Sequence[str]:
+    """Every method that some route takes at this path; the router's own answer names those of one route."""
+    methods = {"HEAD"} if request.url.path in HEAD_PATHS else set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= set(getattr(route, "methods", None) or ())
+    return sorted(methods)
 
 
 async def _on_fault(request: Request, error: Exception) -> Response:

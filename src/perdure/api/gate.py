@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from perdure.api import body as bodies
 from perdure.api.auth import SAFE_METHODS, Access
 from perdure.api.context import PRINCIPAL
-from perdure.api.errors import INTERNAL_MESSAGE, reply
+from perdure.api.errors import HEAD_PATHS, INTERNAL_MESSAGE, reply
 from perdure.api.metrics import Metrics
 from perdure.api.pages import refused_page, wants_page
 from perdure.api.stream import SLOT, EventStream
@@ -46,7 +46,9 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = Exchange(send)
+        exchange = Exchange(send, method=scope["method"])
+        if exchange.method == "HEAD" and scope["path"] in HEAD_PATHS:
+            scope = {**scope, "method": "GET"}
         scope[SLOT] = []
         try:
             await self._serve(scope, receive, exchange)
@@ -60,6 +62,7 @@ class Gate:
     async def _serve(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
         try:
             scope[PRINCIPAL] = self._access.admit(scope)
+            bodies.check_head(scope)
             body = await bodies.read(scope, receive, self._max_body_bytes) if bodies.expected(scope) else b""
         except PerdureError as error:
             page = isinstance(error, Unauthorized) and wants_page(scope)
@@ -90,11 +93,11 @@ class Gate:
     def _tell(self, scope: Scope, exchange: Exchange) -> None:
         seconds = time.monotonic() - exchange.started_at
         route = getattr(scope.get("route"), "path", "unknown")
-        self._metrics.request(scope["method"], route, exchange.status or 0, seconds, stream=exchange.streamed)
+        self._metrics.request(exchange.method, route, exchange.status or 0, seconds, stream=exchange.streamed)
         if scope["path"] not in _UNLOGGED:
             _log.info(
                 "request",
-                method=scope["method"],
+                method=exchange.method,
                 path=scope["path"],
                 status=exchange.status,
                 milliseconds=round(seconds * 1000),
@@ -102,12 +105,14 @@ class Gate:
 
 
 class Exchange:
-    """One request's answer: adds the security headers that a route has not set itself, remembers the status."""
+    """One request's answer: adds the security headers that a route has not set itself, remembers the status, keeps the body
+    from who asked for the head alone."""
 
-    __slots__ = ("_send", "started_at", "status", "streamed")
+    __slots__ = ("_send", "method", "started_at", "status", "streamed")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, *, method: str) -> None:
         self._send = send
+        self.method = method
         self.started_at = time.monotonic()
         self.streamed = False
         self.status: int | None = None
@@ -119,4 +124,6 @@ class Exchange:
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
             message = {**message, "headers": headers.raw}
+        elif self.method == "HEAD":
+            message = {**message, "body": b""}
         await self._send(message)

@@ -67,7 +67,11 @@ class HttpProtocol(H11Protocol):
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        events = (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage())
+        events = (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        )
         self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))
         self.transport.close()
 

@@ -168,3 +168,36 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_is_forgotten(serve
         assert (await client.get("/api/healthz")).status_code == 200
     assert agents.calls == []
     assert not [line for line in server.logged if line["log_level"] == "error"]
+
+
+async def test_a_body_whose_end_is_disputed_is_refused_and_the_connection_closed(
+    server: Running, agents: FakeAgents
+) -> None:
+    reader, writer = await server.connect()
+    both = ("Content-Type: application/json", "Content-Length: 4", "Transfer-Encoding: chunked")
+    hidden = server.head("POST", "/api/chat", "Content-Type: application/json", "Content-Length: 18")
+    writer.write(server.head("POST", "/api/chat", *both) + b"0\r\n\r\n" + hidden + b'{"message": "mine"}')
+    status, envelope = await read_answer(reader)
+    assert (status, envelope["code"]) == (400, "BAD_REQUEST")
+    assert "Content-Length" in envelope["message"] and "Transfer-Encoding" in envelope["message"]
+    assert await asyncio.wait_for(reader.read(), 20) == b""
+    assert agents.calls == []
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br, gzip", "x-mine"])
+async def test_a_body_that_would_have_to_be_unpacked_is_refused_by_name(
+    server: Running, agents: FakeAgents, encoding: str
+) -> None:
+    async with server.client(headers={"Content-Encoding": encoding, "Content-Type": "application/json"}) as client:
+        response = await client.post("/api/chat", content=b"\x1f\x8b packed")
+        assert (response.status_code, response.json()["code"]) == (400, "BAD_REQUEST")
+        assert f"Content-Encoding {encoding}" in response.json()["message"]
+        plain = await client.post("/api/chat", json={"message": "hi"}, headers={"Content-Encoding": "identity"})
+        assert plain.status_code == 202
+    assert len(agents.asked("start")) == 1
+
+
+async def test_what_is_no_http_is_answered_with_a_whole_status_line(server: Running) -> None:
+    reader, writer = await server.connect()
+    writer.write(b"GARBAGE\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readline(), 20)) == b"HTTP/1.1 400 Bad Request\r\n"

@@ -400,3 +400,31 @@ async def test_the_numbers_that_a_state_can_hold_are_taken_as_they_are(
     headers = {"Content-Type": "application/json"}
     assert (await client.post("/api/chat", content=body, headers=headers)).status_code == 202
     assert agents.asked("start")[0]["input"]["input"]["a"] == [2**63 - 1, -(2**63), 1.7976931348623157e308, 0.0, 5e-324]
+
+
+@pytest.mark.parametrize("path", ["/", "/api/healthz", "/api/readyz", "/api/openapi.json"])
+async def test_a_monitor_may_ask_for_the_head_alone(client: httpx2.AsyncClient, agents: FakeAgents, path: str) -> None:
+    head, whole = await client.head(path), await client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Length"] == whole.headers["Content-Length"]
+    assert head.headers["Content-Type"] == whole.headers["Content-Type"]
+    agents.why_unready = "The disk is full."
+    assert (await client.head("/api/readyz")).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/api/chat", "GET, POST"),
+        ("PUT", "/api/conversations/mine", "DELETE, GET, PATCH"),
+        ("HEAD", "/api/conversations/mine", "DELETE, GET, PATCH"),
+        ("DELETE", "/api/readyz", "GET, HEAD"),
+        ("GET", "/api/turns/mine-turn/cancel", "POST"),
+    ],
+)
+async def test_a_wrong_method_is_answered_with_every_method_of_the_path(
+    client: httpx2.AsyncClient, method: str, path: str, allowed: str
+) -> None:
+    response = await client.request(method, path)
+    assert (response.status_code, response.headers["Allow"]) == (405, allowed)
+    assert method == "HEAD" or allowed in response.json()["message"]
