@@ -128,4 +128,5 @@ def _problem(problem: Mapping[str, Any]) -> str:
         return "A JSON object is needed as the body."
     if problem["type"] in {"value_error", "assertion_error"} and not where:
         return what
+    what = what.removesuffix(".")
     return f"`{where}`: {what[:1].lower()}{what[1:]}." if where else f"{what}."

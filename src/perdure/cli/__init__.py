@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import sys
+from typing import Annotated
 
 import typer
 
@@ -33,6 +34,21 @@ app.command()(files.restore)
 app.command()(files.prune)
 app.command()(doctor.doctor)
 app.add_typer(configuration.app, name="config")
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="The same as `perdure version`.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()

@@ -402,6 +402,12 @@ async def test_the_numbers_that_a_state_can_hold_are_taken_as_they_are(
     assert agents.asked("start")[0]["input"]["input"]["a"] == [2**63 - 1, -(2**63), 1.7976931348623157e308, 0.0, 5e-324]
 
 
+async def test_what_is_wrong_with_a_field_is_one_sentence_with_one_full_stop(client: httpx2.AsyncClient) -> None:
+    for body in ({"message": ""}, {"message": 3}, {"message": "a", "when_busy": "maybe"}, {"resume": True}):
+        message = refusal(await client.post("/api/chat", json=body), 400, "BAD_REQUEST")
+        assert message.endswith(".") and ".." not in message
+
+
 @pytest.mark.parametrize("path", ["/", "/api/healthz", "/api/readyz", "/api/openapi.json"])
 async def test_a_monitor_may_ask_for_the_head_alone(client: httpx2.AsyncClient, agents: FakeAgents, path: str) -> None:
     head, whole = await client.head(path), await client.get(path)

@@ -72,6 +72,12 @@ def test_failpoints_that_make_no_sense_are_refused_in_a_sentence(
         assert "Traceback" not in done.stderr
 
 
+def test_the_version_is_told_as_a_command_and_as_a_flag(tmp_path: Path) -> None:
+    flag, command = perdure(tmp_path, "--version"), perdure(tmp_path, "version")
+    assert (flag.returncode, flag.stdout) == (0, command.stdout)
+    assert flag.stdout.startswith("perdure ") and "langgraph " in flag.stdout
+
+
 def test_a_valid_setting_that_a_command_does_not_use_is_no_error(tmp_path: Path) -> None:
     done = perdure(tmp_path, "config", "show", "--drain-seconds", "3", PERDURE_RETENTION_DAYS="9")
     assert done.returncode == 0
