@@ -18,6 +18,7 @@ from perdure.graph.ask import ModelCall
 from perdure.graph.build import ModelNode, ToolsNode, build
 from perdure.graph.demo_tools import demo_tools
 from perdure.graph.errors import PromptUnreadable
+from perdure.graph.faults import Faults
 from perdure.graph.mcp import McpServers, read_mcp_config
 from perdure.graph.models import DEMO, ModelSource
 from perdure.graph.prompts import read_prompt
@@ -62,22 +63,34 @@ class HostedGraph:
 
 
 async def load_agent(agent: AgentSettings, settings: Settings, clock: Clock) -> HostedGraph:
-    """Raises ConfigurationError: a file that does not import, tools that clash, a broken `mcp.json`, unknown types.
+    """Raises ConfigurationError with every fault: a file that does not import, tools that clash, a broken `mcp.json`,
+    unknown types.
 
     Does no network call: a missing model or a dead MCP server makes an agent degraded, not unloadable.
     """
-    types = resolve_state_types(agent)
+    faults = Faults()
+    types: tuple[type, ...] = ()
+    with faults:
+        types = resolve_state_types(agent)
     if agent.graph is None:
-        return _built_in(agent, settings, clock, types)
-    graph, notices = await _own_graph(agent, agent.graph)
+        return _built_in(agent, settings, clock, types, faults)
+    with faults:
+        graph, notices = await _own_graph(agent, agent.graph)
+    faults.refuse()
     kind = "message" if "messages" in graph.channels else "json"
     return HostedGraph(agent.name, agent, graph, kind, notices, types)
 
 
-def _built_in(agent: AgentSettings, settings: Settings, clock: Clock, types: tuple[type, ...]) -> HostedGraph:
+def _built_in(
+    agent: AgentSettings, settings: Settings, clock: Clock, types: tuple[type, ...], faults: Faults
+) -> HostedGraph:
     own = demo_tools() if agent.model == DEMO else []
-    python = [*own, *load_tools(agent.tools, agent.base, agent.name)]
-    servers, notices = _servers(agent, clock)
+    with faults:
+        servers, notices = _servers(agent, clock)
+    with faults:
+        python = [*own, *load_tools(agent.tools, agent.base, agent.name)]
+        ToolRegistry(python)  # refuses names that clash, whatever became of the servers
+    faults.refuse()
     registry = ToolRegistry(python, servers)
     source = ModelSource(agent.model, agent.model_base_url)
     call = ModelCall(source, clock, settings.model_retry_seconds, settings.model_idle_timeout_seconds)
@@ -137,31 +150,34 @@ async def _made(found: Any, reference: str, owner: str) -> Any:
 def resolve_state_types(agent: AgentSettings) -> tuple[type, ...]:
     """The classes of `state_types`. Raises ConfigurationError for each that is not there or not a class."""
     types: list[type] = []
-    problems: list[str] = []
+    faults = Faults()
     for reference in agent.state_types:
-        try:
+        with faults:
             found = load_attribute(reference, agent.base, what="A state type", owner=agent.name)
-        except ConfigurationError as error:
-            problems.extend(error.problems)
-            continue
-        if isinstance(found, type):
+            if not isinstance(found, type):
+                raise ConfigurationError(f"The state type {reference!r} of agent {agent.name!r} is not a class.")
             types.append(found)
-        else:
-            problems.append(f"The state type {reference!r} of agent {agent.name!r} is not a class.")
-    if problems:
-        raise ConfigurationError(problems)
+    faults.refuse()
     return tuple(types)
 
 
 async def load_agents(settings: Settings, clock: Clock) -> Sequence[HostedGraph]:
     """Every agent of the settings, in order. Raises ConfigurationError with the faults of all of them."""
     hosted: list[HostedGraph] = []
-    problems: list[str] = []
+    faults = Faults()
     for agent in settings.agents:
-        try:
+        with faults:
             hosted.append(await load_agent(agent, settings, clock))
-        except ConfigurationError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise ConfigurationError(problems)
+        with faults:
+            _check_prompt(agent)
+    faults.refuse()
     return hosted
+
+
+def _check_prompt(agent: AgentSettings) -> None:
+    """A start refuses what a later loss only degrades: nobody has been answered without the prompt yet."""
+    path = prompt_path(agent)
+    if path is not None and not path.is_file():
+        raise ConfigurationError(
+            f"`system_prompt_file` of agent {agent.name!r} names {path}, which is not a file. Correct it, or put it there."
+        )

@@ -13,6 +13,7 @@ from langchain_core.tools import tool as as_tool
 from pydantic import BaseModel, ValidationError
 
 from perdure.errors import ConfigurationError
+from perdure.graph.faults import Faults
 from perdure.graph.mcp import McpServers
 from perdure.graph.sources import load_attribute
 
@@ -81,13 +82,16 @@ class ToolRegistry:
 def load_tools(references: Iterable[str], base: Path, owner: str) -> list[BaseTool]:
     """The Python tools an agent's settings name: LangChain tools, plain functions, or lists of them.
 
-    Raises ConfigurationError: it names the reference and what it holds.
+    Raises ConfigurationError: it names each reference that is wrong and what it holds.
     """
     tools: list[BaseTool] = []
+    faults = Faults()
     for reference in references:
-        found = load_attribute(reference, base, what="A tool", owner=owner)
-        each = found if isinstance(found, list | tuple) else [found]
-        tools.extend(_tool(one, reference, owner) for one in each)
+        with faults:
+            found = load_attribute(reference, base, what="A tool", owner=owner)
+            each = found if isinstance(found, list | tuple) else [found]
+            tools.extend(_tool(one, reference, owner) for one in each)
+    faults.refuse()
     return tools
 
 

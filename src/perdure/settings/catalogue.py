@@ -59,8 +59,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("log_format", values.choice("auto", "console", "json"), "auto, console or json."),
     Setting("model", values.text, "An init_chat_model name (provider:model), or demo.", of_agent=True),
     Setting("model_base_url", values.web_address, "For OpenAI-compatible and Ollama servers.", of_agent=True),
-    Setting("system_prompt_file", values.existing_file, "Read again at every model call.", of_agent=True),
-    Setting("mcp_config", values.existing_file, "MCP servers in the common mcpServers form.", of_agent=True),
+    Setting("system_prompt_file", values.path, "Read again at every model call.", of_agent=True),
+    Setting("mcp_config", values.path, "MCP servers in the common mcpServers form.", of_agent=True),
     Setting(
         "tools", values.references, "Python tools: module:attribute, ./file.py:attribute.", of_agent=True, many=True
     ),

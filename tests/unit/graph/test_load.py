@@ -290,3 +290,42 @@ async def test_the_faults_of_all_agents_are_told_together(tmp_path: Path) -> Non
     with pytest.raises(ConfigurationError) as caught:
         await load_agents(Settings(agents=agents), SystemClock())
     assert len(caught.value.problems) == 2
+
+
+async def test_no_fault_hides_another_one_of_any_kind(tmp_path: Path, write: Write) -> None:
+    write("bad.py", "import no_such_module_here")
+    write("things.py", TOOLS)
+    write("mcp.json", '{"mcpServers": {"x": {}}}')
+    agents = (
+        AgentSettings(name="a", base=tmp_path, graph="./nope.py:g", state_types=("./nope.py:State",)),
+        AgentSettings(name="b", base=tmp_path, graph="./bad.py:g"),
+        AgentSettings(
+            name="c",
+            base=tmp_path,
+            tools=("./absent.py:t", "./things.py:number"),
+            mcp_config=Path("mcp.json"),
+            system_prompt_file=Path("missing.md"),
+            state_types=("./things.py:add",),
+        ),
+        AgentSettings(
+            name="d", base=tmp_path, mcp_config=Path("absent.json"), tools=("./things.py:both", "things:add")
+        ),
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        await load_agents(Settings(agents=agents), SystemClock())
+    told = [
+        ("state type", "'a'", "nope.py"),
+        ("graph", "'a'", "nope.py"),
+        ("graph", "'b'", "no_such_module_here"),
+        ("state type", "'c'", "not a class"),
+        ("neither `command` nor `url`",),
+        ("tool", "'c'", "absent.py"),
+        ("tool", "'c'", "is a int"),
+        ("system_prompt_file", "'c'", "missing.md"),
+        ("absent.json", "cannot be read"),
+        ("Two tools are named 'add'",),
+    ]
+    found = caught.value.problems
+    assert len(found) == len(told), found
+    for problem, words in zip(found, told, strict=True):
+        assert all(word.lower() in problem.lower() for word in words), (problem, words)

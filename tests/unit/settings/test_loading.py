@@ -93,8 +93,6 @@ def test_variables_that_others_read_are_known(load_here: Load, variable: str) ->
         ("token", "two words"),
         ("token", "schlüssel"),
         ("token_file", "absent"),
-        ("system_prompt_file", "absent.md"),
-        ("mcp_config", "absent.json"),
         ("project", "absent.toml"),
         ("model_base_url", "localhost:11434"),
         ("tools", "no_colon"),
