@@ -141,7 +141,7 @@ async def _made(found: Any, reference: str, owner: str) -> Any:
         ]
         made = found(*({"configurable": {}} for _ in wanted[:1]))
         return await made if inspect.isawaitable(made) else made
-    except Exception as error:  # whatever the user's factory raises
+    except (Exception, SystemExit) as error:  # whatever the user's factory raises
         raise ConfigurationError(
             f"The graph factory {reference!r} of agent {owner!r} failed: {type(error).__name__}: {error}"
         ) from error

@@ -165,13 +165,13 @@ def _import_problems(place: str, what: str, owner: str) -> Iterator[None]:
         yield
     except ConfigurationError:
         raise
-    except Exception as error:  # whatever the user's file raises
+    except (Exception, SystemExit) as error:  # whatever the user's file raises: a script that exits is no graph
         raise ConfigurationError(
             f"{what} of agent {owner!r} cannot be imported: {_where(error, place)}: {type(error).__name__}: {error}"
         ) from error
 
 
-def _where(error: Exception, place: str) -> str:
+def _where(error: BaseException, place: str) -> str:
     """`file, line n`: of a syntax error itself, else the innermost frame outside the import system."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"

@@ -329,3 +329,9 @@ async def test_no_fault_hides_another_one_of_any_kind(tmp_path: Path, write: Wri
     assert len(found) == len(told), found
     for problem, words in zip(found, told, strict=True):
         assert all(word.lower() in problem.lower() for word in words), (problem, words)
+
+
+@pytest.mark.parametrize("text", ["import sys\nsys.exit(5)\n", "def graph():\n    raise SystemExit(5)\n"])
+async def test_a_file_that_ends_the_program_is_a_fault_of_the_agent(tmp_path: Path, write: Write, text: str) -> None:
+    write("leaves.py", text)
+    assert "SystemExit: 5" in await refusal(tmp_path, graph="./leaves.py:graph")
