@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from enum import Enum
-from typing import Any
+from typing import Any, TypeGuard
 
 import structlog
 from langchain_core.runnables import RunnableConfig
@@ -46,7 +46,7 @@ from perdure.engine.plan import (
 )
 from perdure.engine.relay import Relay, recorded_tasks
 from perdure.engine.repair import Mend, has_open_calls, repair, undo
-from perdure.errors import LeaseLost, StateTypeNotAllowed, StorageError, StorageFull
+from perdure.errors import LeaseLost, StorageError, StorageFull
 from perdure.graph.load import HostedGraph
 from perdure.store.base import LeasedAttempt, Question, Store
 from perdure.turns import Failure, Outcome, TurnStatus
@@ -56,9 +56,6 @@ INPUT = "__input__"
 
 STORAGE_RETRY_SECONDS = 5.0
 """How long a turn rests that met a failing disk."""
-
-UNSTORABLE = (StateTypeNotAllowed, TypeError, ValueError)
-"""Latches of an attempt that come from what the graph wanted to store."""
 
 HAND_BACK_WAITS_SECONDS = (0.0, 1.0, 3.0)
 STREAM_MODES: Sequence[StreamMode] = ("messages", "tasks", "checkpoints", "custom")
@@ -143,8 +140,13 @@ class Drive:
         self.attempt.on_latch(self.lose)
         self._log.info("turn claimed", agent=self._agent.name)
         try:
-            ending = await self._supervise()
-            await self._end(ending)
+            try:
+                await self._end(await self._supervise())
+            except (LeaseLost, StorageFull, StorageError):
+                raise
+            except Exception as error:  # nobody foresaw it: the turn must not stay `running` for it
+                self._log.exception("the attempt broke; its turn is ended as failed")
+                await self.attempt.finish(TurnStatus.FAILED, failures.failure_of(error, None))
         except LeaseLost:
             self._log.warning("turn belongs to another attempt; this one stops")
         except (StorageFull, StorageError) as error:
@@ -160,7 +162,7 @@ class Drive:
         finally:
             await _settle(self._work)
         latched = self.attempt.latched
-        if isinstance(latched, UNSTORABLE):
+        if _unstorable(latched):
             return Finish(TurnStatus.FAILED, failures.failure_of(latched, None))
         self._raise_if_lost()
         if self._work.cancelled():
@@ -179,6 +181,19 @@ class Drive:
             raise LeaseLost
 
     async def _pursue(self) -> Ending:
+        """The work, with everything that may go wrong in it as an ending; only a cut and the store's errors escape."""
+        try:
+            return await self._planned()
+        except (LeaseLost, StorageFull, StorageError):
+            raise
+        except asyncio.CancelledError as error:
+            if _cut_from_outside():
+                raise
+            return await self._failed(error)  # a node's own
+        except BaseException as error:
+            return await self._failed(error)
+
+    async def _planned(self) -> Ending:
         try:
             head = await read_head(self._graph, self._config, subgraphs=True)
             state = head.state
@@ -193,14 +208,10 @@ class Drive:
             )
             self._log.debug("turn planned", plan=type(decided).__name__)
             return await self._follow(decided, state, answers)
-        except (LeaseLost, StorageFull, StorageError):
-            raise
         except GraphDrained:
             return self._drained()
         except GraphRecursionError:
             return await self._out_of_steps()
-        except Exception as error:
-            return await self._failed(error)
 
     async def _follow(self, decided: Plan, state: StateSnapshot, answers: Mapping[str, Any]) -> Ending:
         match decided:
@@ -294,8 +305,8 @@ class Drive:
             return self._drained()
         return Finish(TurnStatus.FAILED, failures.subgraph_recursion_limit(self._agent.settings.recursion_limit))
 
-    async def _failed(self, error: Exception) -> Ending:
-        if not isinstance(self.attempt.latched, UNSTORABLE):
+    async def _failed(self, error: BaseException) -> Ending:
+        if not _unstorable(self.attempt.latched):
             self._raise_if_lost()
         self._log.warning("turn failed", error=type(error).__name__, exc_info=error)
         try:
@@ -378,10 +389,20 @@ class Drive:
         return self._agent.settings.recursion_limit - self._steps_left()
 
 
+def _unstorable(latched: BaseException | None) -> TypeGuard[BaseException]:
+    """Whether an attempt latched on what was to be written, not on who may write or on the disk."""
+    return latched is not None and not isinstance(latched, LeaseLost | StorageFull | StorageError)
+
+
 def _rejected(head: Head) -> Failure | None:
     if head.fault is None:
         return None
     return failures.state_rejected(head.fault, [task.name for task in head.state.tasks])
+
+
+def _cut_from_outside() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _nodes(named: Sequence[str] | str) -> tuple[str, ...]:

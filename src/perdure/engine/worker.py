@@ -20,6 +20,7 @@ from perdure.engine.drive import Drive
 from perdure.engine.lease import LeaseKeeper
 from perdure.engine.recovery import Recovery
 from perdure.errors import PerdureError
+from perdure.graph.containment import contain
 from perdure.graph.load import HostedGraph
 from perdure.store.base import LeasedAttempt, Store
 from perdure.transport.base import Transport
@@ -79,6 +80,7 @@ class Worker:
 
     async def start(self) -> None:
         """Moves the orphans on once, then claims, sweeps and listens until `drain`."""
+        contain(asyncio.get_running_loop())
         self._keeper.start()
         await self._recovery.sweep()
         self._claiming = asyncio.create_task(_guarded(self._claim_loop))
@@ -249,7 +251,7 @@ class Worker:
 
 
 async def _told(drive: Drive) -> None:
-    """Runs a drive. What it did not foresee is logged, and the turn is left to its lease and the sweep."""
+    """Runs a drive. What even its last resort did not foresee is logged; the turn is left to its lease and the sweep."""
     try:
         await drive.run()
     except Exception:

@@ -8,7 +8,7 @@ the model as a tool message. Only the failures of `errors` end the turn.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,14 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, Send
 
 from perdure import ledger
 from perdure.clock import Clock
 from perdure.failpoints import failpoint
 from perdure.graph.ask import ModelCall
+from perdure.graph.containment import pass_on
 from perdure.graph.history import calls_of, result_id, sendable, trim
 from perdure.graph.keys import with_call_key
 from perdure.graph.limits import LimitExpired, TimeLimit
@@ -145,12 +147,24 @@ async def _run_tool(bound: BoundTool, call: ledger.ToolCall, config: RunnableCon
     """
 
     def describe(error: Exception) -> str:
-        text = str(error).strip() or type(error).__name__
+        try:
+            text = str(error).strip()
+        except Exception:  # a class of the tool's own, whose text cannot be made
+            text = ""
+        text = text or type(error).__name__
         return f"The tool `{call.name}` failed: {text}"
 
-    node = ToolNode([bound.tool], handle_tool_errors=describe)
+    node = ToolNode([bound.tool], handle_tool_errors=describe, awrap_tool_call=_contained)
     request = {"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"}
     return await node.ainvoke([request], config)
+
+
+async def _contained(request: ToolCallRequest, call: Callable[[ToolCallRequest], Awaitable[Any]]) -> Any:
+    """A tool that would end the program (`sys.exit`) has failed like any other."""
+    try:
+        return await call(request)
+    except BaseException as error:
+        pass_on(error)
 
 
 def _recorded(answer: Any, call: ledger.ToolCall) -> Any:

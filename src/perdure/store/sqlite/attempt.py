@@ -16,7 +16,7 @@ import apsw
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from perdure.clock import Clock
-from perdure.errors import LeaseLost, StateTypeNotAllowed, StorageError, StorageFull
+from perdure.errors import LeaseLost, StorageError, StorageFull
 from perdure.events import Event, EventKind
 from perdure.failpoints import failpoint
 from perdure.ledger import ToolCall
@@ -321,7 +321,7 @@ class SQLiteAttempt:
 
     def _close(self, *, despite_latch: bool = False) -> list[Event]:
         """From here on nothing new is numbered: the last transaction owns the rest of the block."""
-        if not (despite_latch and self._unstorable and not self._ended):
+        if not (despite_latch and self._unstorable):  # also an end that could not be written as it was
             self._refuse_when_over()
         self._ended = True
         self._tools.over(self)
@@ -345,7 +345,7 @@ class SQLiteAttempt:
     @property
     def _unstorable(self) -> bool:
         """Latched by what was to be written, not by who may write or by the disk: the turn can still be ended as failed."""
-        return isinstance(self._error, StateTypeNotAllowed | TypeError | ValueError)
+        return self._error is not None and not isinstance(self._error, LeaseLost | StorageFull | StorageError)
 
     def _check_fence(self, connection: apsw.Connection) -> None:
         if QUERIES.one(connection, "fence", id=self.turn.id, epoch=self.turn.epoch) is None:

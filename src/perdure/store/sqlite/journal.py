@@ -14,7 +14,7 @@ from perdure.events import Event, EventKind, end_payload
 from perdure.failpoints import failpoint
 from perdure.store.base import Notify
 from perdure.store.sqlite.queries import Queries
-from perdure.store.sqlite.rows import card_from, micros, to_json, turn_from
+from perdure.store.sqlite.rows import card_from, clean, micros, to_json, turn_from
 from perdure.turns import Card, CardState, Failure, Turn, TurnStatus
 
 QUERIES = Queries(Path(__file__).with_name("queries.sql"))
@@ -114,11 +114,11 @@ def ending(status: TurnStatus, failure: Failure | None) -> tuple[EventKind, Mapp
         "status": str(status),
         "code": str(failure.code),
         "reason": failure.reason,
-        "message": failure.message,
+        "message": clean(failure.message),
     }
 
 
 def failure_bindings(failure: Failure | None) -> dict[str, str | None]:
     if failure is None:
         return {"code": None, "reason": None, "message": None}
-    return {"code": str(failure.code), "reason": failure.reason, "message": failure.message}
+    return {"code": str(failure.code), "reason": failure.reason, "message": clean(failure.message)}
