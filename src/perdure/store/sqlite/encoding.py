@@ -8,7 +8,9 @@ the configured `state_types` may be named, both when a value is written and when
 from __future__ import annotations
 
 import importlib
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 import ormsgpack
@@ -20,6 +22,8 @@ from langgraph.checkpoint.serde.jsonplus import (
     EXT_NUMPY_ARRAY,
     JsonPlusSerializer,
 )
+from langgraph.types import Interrupt, Send
+from pydantic import BaseModel
 
 from perdure.errors import ConfigurationError, StateTypeNotAllowed
 
@@ -28,6 +32,9 @@ KINDS = ("null", "bytes", "bytearray", "msgpack")
 
 _CODE = {kind: code for code, kind in enumerate(KINDS)}
 _UNPACK = ormsgpack.OPT_NON_STR_KEYS
+
+DEEPEST = 100
+"""How far into a value the culprit is looked for."""
 
 _NAMELESS = frozenset({str, int, float, bool})
 """Values that name no type."""
@@ -74,10 +81,34 @@ class StrictSerializer(JsonPlusSerializer):
         return known
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        kind, data = super().dumps_typed(obj)
+        try:
+            kind, data = super().dumps_typed(obj)
+        except TypeError as error:
+            raise self._unstorable(obj) from error
         if kind == "msgpack" and type(obj) not in _NAMELESS and (refused := self._refused(data)):
             raise StateTypeNotAllowed(_refusal(refused))
         return kind, data
+
+    def _unstorable(self, value: Any) -> Exception:
+        """Names the innermost value that has no stored form."""
+        inner = self._first_refused(value, 0)
+        if isinstance(inner, int):
+            return ValueError(
+                "The graph's state holds a whole number beyond 64 bits, which cannot be stored: keep it as text."
+            )
+        kind = type(inner)
+        return StateTypeNotAllowed(
+            f"The graph's state holds a {kind.__module__}:{kind.__qualname__}, which cannot be stored. Keep plain "
+            "data there, a dataclass or a Pydantic model."
+        )
+
+    def _first_refused(self, value: Any, depth: int) -> Any:
+        for part in _parts(value) if depth < DEEPEST else ():
+            try:
+                super().dumps_typed(part)
+            except TypeError:
+                return self._first_refused(part, depth + 1)
+        return value
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         if data[0] not in _CODE:
@@ -113,6 +144,23 @@ class StrictSerializer(JsonPlusSerializer):
 
         ormsgpack.unpackb(data, ext_hook=probe, option=_UNPACK)
         return refused[0] if refused else None
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """What a value is made of, as far as it is stored."""
+    if isinstance(value, Mapping):
+        return [*value.keys(), *value.values()]
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return list(value)
+    if isinstance(value, Interrupt):
+        return [value.value]
+    if isinstance(value, Send):
+        return [value.arg]
+    if isinstance(value, BaseModel):
+        return [getattr(value, name, None) for name in type(value).model_fields]
+    if is_dataclass(value):
+        return [getattr(value, field.name, None) for field in fields(value)]
+    return ()
 
 
 _resolved: set[TypeName] = set()

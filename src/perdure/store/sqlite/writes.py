@@ -12,19 +12,29 @@ from typing import Any, cast
 
 import apsw
 from langgraph.checkpoint.base import WRITES_IDX_MAP, ChannelVersions, Checkpoint
-from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, RESUME, TASKS, _DeltaSnapshot
+from langgraph.constants import START
 
-from perdure.errors import LeaseLost
+from perdure.errors import LeaseLost, StateTypeNotAllowed
 from perdure.store.sqlite.authority import StepPlan
 from perdure.store.sqlite.elements import Element, Encoded, is_plain_numbers
 from perdure.store.sqlite.encoding import Inline, pack_header
 from perdure.store.sqlite.lists import QUERIES, ListChange, plan_list, rows_of
 from perdure.store.sqlite.memory import Draft, ThreadMemory, View
-from perdure.store.sqlite.steps import MESSAGES, MessageChanges, checkpoint_plan, message_changes, writes_plan
+from perdure.store.sqlite.steps import MESSAGES, MessageChanges, checkpoint_plan, message_changes, node_of, writes_plan
 from perdure.store.sqlite.threads import Refs, sweep
 
 INLINE_BYTES = 200
 """A value up to this size stands in its checkpoint's header, as long as it is alive in each of them."""
+
+_PLACES = {
+    INTERRUPT: "a question of `interrupt`",
+    RESUME: "an answer to a question",
+    TASKS: "what a `Send` carries",
+    START: "the turn's input",
+    ERROR: "an error",
+}
+"""Channels that no schema names."""
 
 WRITE_BYTES = 1_000
 """A task's write up to this size stands in its row."""
@@ -73,7 +83,10 @@ class CheckpointWrite:
         values = self._checkpoint["channel_values"]
         for channel, value in values.items():
             if channel in new_versions or not self._take_over(channel):
-                self._encode_value(channel, value)
+                try:
+                    self._encode_value(channel, value)
+                except (StateTypeNotAllowed, ValueError) as error:
+                    raise _placed(error, channel) from error
         self._view.sends = tuple(send.node for send in values.get(TASKS) or ())
         inline = {channel: _inline(value) for channel, value in self._view.values.items() if _stands_inline(value)}
         self._header = pack_header(self._checkpoint, inline, self._draft.serializer)
@@ -215,7 +228,11 @@ class TaskWrites:
         self._writes = list(writes)
         self._special = all(channel in WRITES_IDX_MAP for channel, _ in self._writes)
         for place, (channel, value) in enumerate(self._writes):
-            self._rows.append((WRITES_IDX_MAP.get(channel, place), channel, self._encoded(channel, value)))
+            try:
+                encoded = self._encoded(channel, value)
+            except (StateTypeNotAllowed, ValueError) as error:
+                raise _placed(error, channel, node_of(self._task_path, self._view)) from error
+            self._rows.append((WRITES_IDX_MAP.get(channel, place), channel, encoded))
 
     def store(self, connection: apsw.Connection) -> Sequence[int | None]:
         space = space_of(connection, self._memory.thread_id, self._ns, self._numbers)
@@ -273,3 +290,11 @@ def _fits(encoded: Encoded, size: int) -> bool:
 def _sweep_replaced(connection: apsw.Connection, space: int, gone: Refs) -> None:
     for (family,) in rows_of(connection, "family_of_space", space=space):
         sweep(connection, family, gone)
+
+
+def _placed(error: StateTypeNotAllowed | ValueError, channel: str, node: str = "") -> Exception:
+    """The same error with the place of the value that cannot be stored."""
+    where = _PLACES.get(channel, f"the key {channel!r}") + (f", from the node {node!r}" if node else "")
+    if isinstance(error, StateTypeNotAllowed):
+        return StateTypeNotAllowed(f"{error.message} It stands in {where}.")
+    return ValueError(f"{error} It stands in {where}.")
