@@ -115,6 +115,16 @@ Frame = Event | Reset
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """A frame without an id, the last of its stream: the conversation was deleted. There is nothing to come back to."""
+
+    conversation: str
+
+    def wire(self) -> dict[str, Any]:
+        return {"conversation": self.conversation}
+
+
+@dataclass(frozen=True, slots=True)
 class ListsReset:
     """A frame without an id of the stream of summaries: what the lists show may be stale, read them again. The changes
     that follow are those after the cursor that are retained, or those from now on when there can be none."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from perdure.events import Frame, ListsReset
+from perdure.events import Frame, Gone, ListsReset
 from perdure.store.base import Page
 from perdure.turns import Accepted, Attempt, Card, Change, Conversation, RequestKey, Turn, TurnStatus
 
@@ -102,9 +102,11 @@ class AgentPort(Protocol):
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
-    async def follow(self, owner: str, conversation: str, *, after: int | None, follow: bool) -> AsyncIterator[Frame]:
+    async def follow(
+        self, owner: str, conversation: str, *, after: int | None, follow: bool
+    ) -> AsyncIterator[Frame | Gone]:
         """Frames after the cursor (None: from the start of the turn to watch), live. Ends with that turn's end unless
-        `follow`; another turn's end is told and ends nothing. Raises NotFound before the first frame, SlowWatcher while running. Costs nothing while idle."""
+        `follow`; another turn's end is told and ends nothing. Ends with `Gone` when the conversation is deleted. Raises NotFound before the first frame, SlowWatcher while running. Costs nothing while idle."""
         ...
 
     async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change | ListsReset]:

@@ -11,8 +11,8 @@ from perdure.agent.base import AgentInfo, Transcript, TurnDetail
 from perdure.agent.ids import new_id
 from perdure.agent.threads import Threads
 from perdure.agent.watch import watch
-from perdure.errors import BadRequest, NotReady, PerdureError, TurnInProgress, TurnNotResumable
-from perdure.events import Frame, ListsReset, ResetReason
+from perdure.errors import BadRequest, NotFound, NotReady, PerdureError, TurnInProgress, TurnNotResumable
+from perdure.events import Frame, Gone, ListsReset, ResetReason
 from perdure.graph.load import HostedGraph
 from perdure.store.base import Page, Store
 from perdure.transport.base import SlowWatcher, Subscription, Transport
@@ -198,6 +198,7 @@ class LocalAgents:
                 await self._cancel_all(owner, conversation)
                 await _an_ending(live)
                 return False
+        self._transport.forget(conversation)
         return True
 
     async def _cancel_all(self, owner: str, conversation: str) -> None:
@@ -213,15 +214,27 @@ class LocalAgents:
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
-    async def follow(self, owner: str, conversation: str, *, after: int | None, follow: bool) -> AsyncIterator[Frame]:
+    async def follow(
+        self, owner: str, conversation: str, *, after: int | None, follow: bool
+    ) -> AsyncIterator[Frame | Gone]:
         await self._store.conversation(owner, conversation)
         return self._frames(owner, conversation, after, follow=follow)
 
-    async def _frames(self, owner: str, conversation: str, after: int | None, *, follow: bool) -> AsyncIterator[Frame]:
+    async def _frames(
+        self, owner: str, conversation: str, after: int | None, *, follow: bool
+    ) -> AsyncIterator[Frame | Gone]:
         with self._transport.subscribe(conversation) as live:
-            turn = await self._store.last_turn(owner, conversation)
-            async for frame in watch(self._store, live, turn, conversation, after, follow=follow):
-                yield frame
+            try:
+                await self._store.conversation(owner, conversation)  # it may have been deleted before `live` could tell
+                turn = await self._store.last_turn(owner, conversation)
+                async for frame in watch(self._store, live, turn, conversation, after, follow=follow):
+                    yield frame
+            except NotReady:
+                if not live.gone:
+                    raise
+                yield Gone(conversation)
+            except NotFound:
+                yield Gone(conversation)
 
     async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
         last = await self._store.last_change(owner)

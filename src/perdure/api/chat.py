@@ -12,7 +12,7 @@ from starlette.responses import Response
 from perdure.api.context import Api, Owner, Services, checked_id
 from perdure.api.documentation import STREAM, errors
 from perdure.api.schemas import AcceptedReply, ChangesQuery, ChatRequest, StreamQuery
-from perdure.api.stream import EventStream, cursor, encode_change, encode_frame, ends_turn, never
+from perdure.api.stream import EventStream, cursor, encode_change, encode_frame, ends_conversation, ends_turn, never
 from perdure.api.wire import JSONReply
 from perdure.errors import BadRequest
 from perdure.turns import Accepted, RequestKey
@@ -85,13 +85,13 @@ def digest(request: ChatRequest) -> str:
 async def watch(
     query: Annotated[StreamQuery, Query()], api: Api, owner: Owner, last_event_id: LastEventId = None
 ) -> Response:
-    """Server-sent events of the turn to watch: `token`, `message`, `trace`, `approval`, `reset`, `ping`, and one terminal event,
+    """Server-sent events of the turn to watch: `token`, `message`, `trace`, `approval`, `reset`, `gone`, `ping`, and one terminal event,
     `end` or `chat-error`, after which the stream closes unless `follow`."""
     api.streams.check_open()
     conversation = checked_id(query.conversation, "conversation")
     after = cursor(last_event_id, query.after)
     frames = await api.agents.follow(owner, conversation, after=after, follow=query.follow)
-    return EventStream(api.streams, frames, encode_frame, never if query.follow else ends_turn)
+    return EventStream(api.streams, frames, encode_frame, ends_conversation if query.follow else ends_turn)
 
 
 @router.get("/events", summary="Watch the lists", response_class=Response, responses=STREAM | errors(400, 503))

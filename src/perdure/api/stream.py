@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from perdure.api.wire import dumps
 from perdure.errors import BadRequest, NotReady
-from perdure.events import Event, Frame, ListsReset
+from perdure.events import Event, Frame, Gone, ListsReset
 from perdure.transport.base import SlowWatcher
 from perdure.turns import Change
 
@@ -261,9 +261,11 @@ async def _close(source: AsyncIterator[Any]) -> None:
 # -- frames -----------------------------------------------------------------------------------------------------------
 
 
-def encode_frame(frame: Frame) -> bytes:
+def encode_frame(frame: Frame | Gone) -> bytes:
     if isinstance(frame, Event):
         return _frame(frame.kind, frame.wire(), frame.seq)
+    if isinstance(frame, Gone):
+        return _frame("gone", frame.wire(), None)
     return _frame("reset", frame.wire(), None)
 
 
@@ -287,8 +289,12 @@ def _frame(event: str, data: Any, id: int | None) -> bytes:
     return b"event: " + event.encode() + b"\ndata: " + dumps(data) + tail
 
 
-def ends_turn(frame: Frame) -> bool:
-    return isinstance(frame, Event) and frame.terminal
+def ends_turn(frame: Frame | Gone) -> bool:
+    return ends_conversation(frame) or (isinstance(frame, Event) and frame.terminal)
+
+
+def ends_conversation(frame: Frame | Gone) -> bool:
+    return isinstance(frame, Gone)
 
 
 def never(item: Any) -> bool:

@@ -17,12 +17,17 @@ class Subscription(Protocol):
         """The unreplaced tokens of the active turn at the moment of subscribing, by seq (snapshot, no gap to live)."""
         ...
 
+    @property
+    def gone(self) -> bool:
+        """Whether the conversation was deleted: what `take` has is the last of it."""
+        ...
+
     def take(self) -> list[Event]:
         """Everything queued now, without waiting. Raises SlowWatcher once the bound was passed."""
         ...
 
     async def wait(self) -> None:
-        """Returns when `take` has something, the bound was passed or the transport closes."""
+        """Returns when `take` has something, the bound was passed, the conversation is gone or the transport closes."""
         ...
 
 
@@ -44,6 +49,10 @@ class Transport(Protocol):
         ...
 
     def subscribe(self, conversation: str) -> AbstractContextManager[Subscription]: ...
+
+    def forget(self, conversation: str) -> None:
+        """Tells the watchers of a deleted conversation that nothing follows."""
+        ...
 
     def ring(self, topic: str) -> None:
         """Wakes everyone who listens on a topic: `queue` (a turn may be claimable), `changes` (a summary was written)."""

@@ -73,6 +73,11 @@ class LocalTransport:
         finally:
             _leave(self._watchers, conversation, subscription)
 
+    def forget(self, conversation: str) -> None:
+        self._tokens.pop(conversation, None)
+        for watcher in self._watchers.get(conversation, ()):
+            watcher.forget()
+
     def ring(self, topic: str) -> None:
         for bell in self._bells.get(topic, ()):
             bell.ring()
@@ -139,7 +144,18 @@ class RetainedTokens:
 class LocalSubscription:
     """One watcher's bounded queue. One consumer at a time."""
 
-    __slots__ = ("_closed", "_ignored", "_max_bytes", "_max_events", "_queue", "_size", "_slow", "_waiter", "retained")
+    __slots__ = (
+        "_closed",
+        "_ignored",
+        "_max_bytes",
+        "_max_events",
+        "_queue",
+        "_size",
+        "_slow",
+        "_waiter",
+        "gone",
+        "retained",
+    )
 
     def __init__(self, tokens: RetainedTokens | None, max_events: int, max_bytes: int) -> None:
         self.retained: Sequence[Event] = tokens.snapshot() if tokens else ()
@@ -147,7 +163,7 @@ class LocalSubscription:
         self._max_events, self._max_bytes = max_events, max_bytes
         self._queue: list[Event] | None = None
         self._size = 0
-        self._slow = self._closed = False
+        self._slow = self._closed = self.gone = False
         self._waiter: asyncio.Future[None] | None = None
 
     def push(self, event: Event, size: int) -> None:
@@ -179,6 +195,10 @@ class LocalSubscription:
             await self._waiter
         finally:
             self._waiter = None
+
+    def forget(self) -> None:
+        self.gone = True
+        self.close()
 
     def close(self) -> None:
         self._closed = True

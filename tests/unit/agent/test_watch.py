@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import BadRequest, NotFound, TurnInProgress, TurnNotResumable
-from perdure.events import Event, EventKind, Fold, Frame, ListsReset, Reset
+from perdure.events import Event, EventKind, Fold, Frame, Gone, ListsReset, Reset
 from perdure.turns import Accepted, Change, TurnStatus
 from tests.unit.engine.graphs import World, agent, chain
 from tests.unit.engine.house import OWNER, PATIENCE_SECONDS, House, folded, hosted, open_house
@@ -22,15 +22,19 @@ class Watcher:
 
     def __init__(self, house: House, accepted: Accepted, after: int | None = None, *, follow: bool = False) -> None:
         self.frames: list[Frame] = []
+        self.gone = False
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._read(house, accepted, after, follow))
 
     async def _read(self, house: House, accepted: Accepted, after: int | None, follow: bool) -> None:
-        stream: AsyncIterator[Frame] = await house.agents.follow(
+        stream: AsyncIterator[Frame | Gone] = await house.agents.follow(
             OWNER, accepted.conversation, after=after, follow=follow
         )
         async for frame in stream:
-            self.frames.append(frame)
+            if isinstance(frame, Gone):
+                self.gone = True
+            else:
+                self.frames.append(frame)
             self._changed.set()
 
     async def until(self, condition: Any) -> None:
@@ -293,6 +297,28 @@ async def test_lists_are_told_of_changes_after_a_cursor(tmp_path: Path) -> None:
             ("turn", "running"),
             ("turn", "completed"),
         ]
+
+
+async def test_a_stream_that_follows_a_conversation_ends_when_it_is_deleted(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
+        accepted, other = await house.send("hello"), await house.send("hello")
+        await house.until(accepted)
+        await house.until(other)
+        watcher, elsewhere = Watcher(house, accepted, follow=True), Watcher(house, other, follow=True)
+        for each in (watcher, elsewhere):
+            await each.until(
+                lambda each=each: any(isinstance(frame, Event) and frame.terminal for frame in each.frames)
+            )
+        late = await house.agents.follow(OWNER, accepted.conversation, after=None, follow=True)
+        await house.agents.delete(OWNER, accepted.conversation, cancel=False)
+        await watcher.end()
+        assert watcher.gone
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert [frame async for frame in late] == [Gone(accepted.conversation)]
+        await house.until(await house.send("again", other.conversation))
+        await elsewhere.until(lambda: sum(isinstance(each, Event) and each.terminal for each in elsewhere.frames) == 2)
+        assert not elsewhere.gone
+        await elsewhere.leave()
 
 
 async def some_changes(house: House, after: int, count: int) -> list[Change | ListsReset]:

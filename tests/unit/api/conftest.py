@@ -22,7 +22,7 @@ from perdure.api.server import server_config
 from perdure.api.stream import Streams
 from perdure.config import Settings
 from perdure.errors import IdempotencyConflict, NotFound, TurnInProgress, TurnNotResumable
-from perdure.events import Event, EventKind, Frame, ListsReset
+from perdure.events import Event, EventKind, Frame, Gone, ListsReset
 from perdure.store.base import Page
 from perdure.transport.local import LocalTransport
 from perdure.turns import (
@@ -85,7 +85,8 @@ class FakeAgents:
     why_unready: str | None = None
     problems: Sequence[str] = ()
     checkpoints: list[Mapping[str, Any]] = field(default_factory=list)
-    recorded: list[Frame] = field(default_factory=list)
+    recorded: list[Frame | Gone] = field(default_factory=list)
+    ends_after_recorded: bool = False
     """What `follow` replays before it goes live."""
     recorded_changes: list[Change | ListsReset] = field(default_factory=list)
     keys: dict[str, tuple[str, Accepted]] = field(default_factory=dict)
@@ -192,17 +193,19 @@ class FakeAgents:
         for checkpoint in self.checkpoints:
             yield checkpoint
 
-    async def follow(self, owner: str, conversation: str, *, after: int | None, follow: bool) -> AsyncIterator[Frame]:
+    async def follow(
+        self, owner: str, conversation: str, *, after: int | None, follow: bool
+    ) -> AsyncIterator[Frame | Gone]:
         self._asked("follow", owner=owner, conversation=conversation, after=after, follow=follow)
         self._own(owner, conversation)
         return self._frames(conversation, follow)
 
-    async def _frames(self, conversation: str, follow: bool) -> AsyncIterator[Frame]:
+    async def _frames(self, conversation: str, follow: bool) -> AsyncIterator[Frame | Gone]:
         try:
             with self.transport.subscribe(conversation) as live:
                 for frame in self.recorded:
                     yield frame
-                while True:
+                while not self.ends_after_recorded:
                     for event in live.take():
                         yield event
                         if event.terminal and not follow:

@@ -14,7 +14,7 @@ import pytest
 
 from perdure.api.stream import Ending, Streams, encode_frame
 from perdure.errors import NotReady
-from perdure.events import Event, EventKind, ListsReset, Reset
+from perdure.events import Event, EventKind, Gone, ListsReset, Reset
 from perdure.turns import Change
 
 from .conftest import AT, FakeAgents, Running
@@ -262,6 +262,17 @@ async def test_changes_are_told_with_their_own_cursor(server: Running, agents: F
         "at": "2026-01-02T03:04:05+00:00",
     }
     assert agents.asked("changes") == [{"owner": "local", "after": 40}]
+
+
+@pytest.mark.parametrize("path", [WATCH, WATCH + "&follow=1"])
+async def test_the_stream_of_a_deleted_conversation_says_so_and_ends_cleanly(
+    server: Running, agents: FakeAgents, path: str
+) -> None:
+    agents.recorded = [Gone("mine")]
+    agents.ends_after_recorded = True
+    watcher = await Watcher.open(server, path)
+    await watcher.until(FINAL_CHUNK)
+    assert watcher.body.split("\n\n")[1] == 'event: gone\ndata: {"conversation":"mine"}'
 
 
 async def test_a_reset_of_the_lists_has_no_id(server: Running, agents: FakeAgents) -> None:

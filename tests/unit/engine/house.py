@@ -16,7 +16,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.config import AgentSettings, Settings
 from perdure.engine.hosting import host
 from perdure.engine.worker import Worker
-from perdure.events import Event, Fold, Frame
+from perdure.events import Event, Fold, Frame, Gone
 from perdure.graph.load import HostedGraph
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.transport.local import LocalTransport
@@ -91,7 +91,7 @@ class House:
     async def frames(self, accepted: Accepted, after: int | None = None, *, follow: bool = False) -> list[Frame]:
         stream = await self.agents.follow(OWNER, accepted.conversation, after=after, follow=follow)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return [frame async for frame in stream]
+            return [frame async for frame in stream if not isinstance(frame, Gone)]
 
     async def outcomes(self, accepted: Accepted) -> list[str]:
         return [str(each.outcome) for each in await self.store.attempts(OWNER, accepted.turn)]

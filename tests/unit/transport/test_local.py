@@ -208,3 +208,14 @@ def test_nothing_is_kept_of_watchers_that_left() -> None:
     assert transport.watchers == 0
     assert not transport._watchers
     assert not transport._bells
+
+
+async def test_the_watchers_of_a_deleted_conversation_get_what_is_queued_and_then_know() -> None:
+    transport = LocalTransport()
+    with transport.subscribe("c") as live, transport.subscribe("other") as other:
+        transport.forget("c")
+        await live.wait()
+        assert (live.take(), live.gone) == ([], True)
+        assert not other.gone
+    with transport.subscribe("c") as fresh:
+        assert not fresh.gone
