@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from enum import Enum
+from itertools import chain, repeat
 from typing import Any, TypeGuard
 
 import structlog
@@ -57,7 +58,9 @@ INPUT = "__input__"
 STORAGE_RETRY_SECONDS = 5.0
 """How long a turn rests that met a failing disk."""
 
-HAND_BACK_WAITS_SECONDS = (0.0, 1.0, 3.0)
+HAND_BACK_WAITS_SECONDS = (0.0, 1.0, 3.0, 5.0)
+"""Before each try; the last one again and again."""
+
 STREAM_MODES: Sequence[StreamMode] = ("messages", "tasks", "checkpoints", "custom")
 
 log = structlog.get_logger("perdure.engine")
@@ -98,6 +101,7 @@ class Drive:
         self._relay: Relay | None = None
         self._work: asyncio.Task[Ending] | None = None
         self._cause: Cut | None = None
+        self._stopping = asyncio.Event()
         self._log = log.bind(turn=attempt.turn.id, conversation=attempt.turn.conversation, attempt=attempt.number)
 
     # -- from outside -------------------------------------------------------------------------------------------------
@@ -112,6 +116,7 @@ class Drive:
 
     def stop(self) -> None:
         """The shutdown's deadline: hands the turn back now."""
+        self._stopping.set()
         self._cut(Cut.STOP)
 
     def lose(self) -> None:
@@ -343,11 +348,13 @@ class Drive:
             self._log.exception("the thread was not wholly repaired", error=type(error).__name__)
 
     async def _give_back(self, error: StorageError | StorageFull) -> None:
-        """Nothing of this turn could be read or written: it is nobody's failure. Where even this cannot be written the lease
-        lapses, and the sweep queues the turn once the disk takes writes again."""
+        """Nothing of this turn could be read or written: it is nobody's failure and spends no attempt. Where even this
+        cannot be written it is tried until the disk takes writes again: no sweep takes a turn that this process holds, and
+        the fence refuses what comes too late. At a shutdown the turn is left to its lease."""
         self._log.error("storage failed; the turn is handed back", error=error.message)
-        for wait_seconds in HAND_BACK_WAITS_SECONDS:
-            await self._clock.sleep(wait_seconds)
+        for wait_seconds in chain(HAND_BACK_WAITS_SECONDS, repeat(HAND_BACK_WAITS_SECONDS[-1])):
+            if wait_seconds and await self._stopped_within(wait_seconds):
+                return
             try:
                 await self._hand_back(error)
                 return
@@ -355,6 +362,16 @@ class Drive:
                 return
             except (StorageFull, StorageError) as again:
                 self._log.error("the turn could not be handed back", error=again.message)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        """Waits so long; True, and at once, when this process stops."""
+        waits = [asyncio.create_task(self._clock.sleep(seconds)), asyncio.create_task(self._stopping.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return self._stopping.is_set() and not waits[0].done()
 
     async def _hand_back(self, error: StorageError | StorageFull) -> None:
         not_before = self._clock.now() + timedelta(seconds=STORAGE_RETRY_SECONDS)

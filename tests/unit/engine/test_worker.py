@@ -16,8 +16,9 @@ from perdure.agent.local import LocalAgents
 from perdure.clock import SystemClock
 from perdure.engine import worker as worker_module
 from perdure.engine.recovery import UNCLEAN_BOOTS
-from perdure.errors import StorageError
+from perdure.errors import StorageError, StorageFull
 from perdure.events import EventKind
+from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.store import open_store
 from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
@@ -404,6 +405,62 @@ async def test_a_full_disk_fails_no_turn_and_spends_no_attempt(tmp_path: Path) -
         house.transport.ring("queue")
         await house.until(accepted, TurnStatus.COMPLETED)
         assert (await house.outcomes(accepted))[0] == "released"
+
+
+@pytest.mark.parametrize("minutes", [1, 30])
+async def test_a_disk_that_stays_full_spends_no_attempt_however_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    world, clock, refused = World(), FakeClock(), 0
+    world.hold("one")
+    give_up = SQLiteAttempt.give_up
+
+    async def full(attempt: SQLiteAttempt, **given: Any) -> None:
+        nonlocal refused
+        if clock.monotonic() < 60 * minutes:
+            refused += 1
+            raise StorageFull
+        await give_up(attempt, **given)
+
+    monkeypatch.setattr(SQLiteAttempt, "give_up", full)
+    async with open_house(tmp_path / "db", hosted("agent", chain(world, "one", "x" * 20_000)), clock=clock) as house:
+        accepted = await house.send({"done": []})
+        await world.entered["one"].wait()
+        await limit_pages(house, 1)
+        world.let("one")
+        async with asyncio.timeout(20):
+            while (await house.turn(accepted)).status is TurnStatus.RUNNING:
+                clock.advance(5)
+                await asyncio.sleep(0.01)
+        assert refused > 5
+        assert clock.monotonic() >= 60 * minutes
+        await limit_pages(house, 1_000_000)
+        clock.advance(5)
+        house.transport.ring("queue")
+        turn = await house.until(accepted, TurnStatus.COMPLETED)
+        assert turn.attempts == 1
+        assert await house.outcomes(accepted) == ["released", "completed"]
+
+
+async def test_a_shutdown_does_not_wait_for_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, clock, tried = World(), FakeClock(), asyncio.Event()
+    world.hold("one")
+
+    async def full(attempt: SQLiteAttempt, **given: Any) -> None:
+        tried.set()
+        raise StorageFull
+
+    monkeypatch.setattr(SQLiteAttempt, "give_up", full)
+    async with open_house(tmp_path / "db", hosted("agent", chain(world, "one", "x" * 20_000)), clock=clock) as house:
+        accepted = await house.send({"done": []})
+        await world.entered["one"].wait()
+        await limit_pages(house, 1)
+        world.let("one")
+        async with asyncio.timeout(20):
+            await tried.wait()
+            await house.worker.drain(0.0)
+        assert house.worker.running == 0
+        assert (await house.turn(accepted)).status is TurnStatus.RUNNING
 
 
 async def test_a_question_that_was_parked_costs_no_attempt_when_the_process_dies(tmp_path: Path) -> None:
