@@ -11,10 +11,15 @@ import apsw
 
 from perdure.errors import DatabaseUnusable, StorageError
 from perdure.store.sqlite.database import APPLICATION_ID, Connection, refusals, scalar
+from perdure.store.sqlite.journal import QUERIES
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 
 COUNTED = ("conversations", "turns", "attempts", "events", "cards", "checkpoints", "lists", "items", "writes")
 """Tables whose row counts a copy must match."""
+
+NUMBERS_SKIPPED = 1_000_000_000
+"""More changes than are made between a backup and its restore, and few enough for every number to stay exact in a program
+that knows floats alone, over a million restores."""
 
 
 def copy_into(source: apsw.Connection, target: Path) -> None:
@@ -77,10 +82,23 @@ def _put_in_place(backup: apsw.Connection, target: Path) -> Path | None:
     incoming = target.with_name(f"{target.name}.incoming")
     incoming.unlink(missing_ok=True)
     copy_into(backup, incoming)
+    _skip_numbers(incoming)
     kept = _set_aside(target)
     incoming.rename(target)
     _make_durable(target.parent)
     return kept
+
+
+def _skip_numbers(incoming: Path) -> None:
+    """A watcher of the lists may hold a cursor from after the backup: it must not name a change that is yet to come."""
+    copy = Connection(str(incoming), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        with copy:
+            QUERIES.run(copy, "changes_begin_numbers")
+            QUERIES.run(copy, "changes_skip_numbers", gap=NUMBERS_SKIPPED)
+    finally:
+        copy.close()
+    _make_durable(incoming)
 
 
 def _set_aside(target: Path) -> Path | None:

@@ -366,6 +366,15 @@ WHERE h.owner = :owner AND h.number > :after ORDER BY h.number LIMIT :limit
 -- The newest summary of an owner; 0 when there is none.
 SELECT coalesce(max(number), 0) AS number FROM changes WHERE owner = :owner
 
+-- changes_begin_numbers --
+-- A file without any summary yet gets its counter, so that the next one can move it.
+INSERT INTO sqlite_sequence (name, seq)
+SELECT 'changes', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'changes')
+
+-- changes_skip_numbers --
+-- After a restore: numbers that were given out after the backup never come again, so that their cursors stay unknown.
+UPDATE sqlite_sequence SET seq = seq + :gap WHERE name = 'changes'
+
 -- == boots ==
 
 -- boot_start --

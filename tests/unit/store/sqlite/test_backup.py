@@ -47,6 +47,29 @@ async def test_a_backup_made_while_turns_run_opens_and_goes_on(journal: Journal,
     assert scalar(apsw.Connection(str(kept)), "SELECT status FROM turns") == "completed", "nothing was thrown away"
 
 
+@pytest.mark.parametrize("before", [0, 2])
+async def test_after_a_restore_no_change_gets_a_number_that_was_given_out_before(
+    journal: Journal, tmp_path: Path, before: int
+) -> None:
+    for number in range(before):
+        await journal.accept(f"kept {number}")
+    kept = await journal.store.last_change(OWNER)
+    await journal.store.backup(tmp_path / "copy.db")
+    for number in range(3):
+        await journal.accept(f"lost {number}")
+    lost = range(kept + 1, await journal.store.last_change(OWNER) + 1)
+    await journal.store.close()
+    restore_database(tmp_path / "copy.db", tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+    await journal.start()
+    for number in range(4):
+        await journal.accept(f"new {number}")
+    numbers = [change.number for change in await journal.store.changes(OWNER, 0, 100)]
+    assert len(lost) > 0
+    assert len(numbers) > kept
+    assert not set(numbers) & set(lost)
+    assert numbers[:kept] == list(range(1, kept + 1))
+
+
 async def test_a_backup_does_not_overwrite(journal: Journal, tmp_path: Path) -> None:
     (tmp_path / "copy.db").write_text("precious")
     with pytest.raises(StorageError, match="exists already"):
