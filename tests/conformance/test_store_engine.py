@@ -13,7 +13,7 @@ from perdure.errors import LeaseLost
 from perdure.events import EventKind
 from perdure.ledger import ToolCall
 from perdure.store.base import LeasedAttempt, Question
-from perdure.turns import FailureCode, Limits, Outcome, TurnStatus
+from perdure.turns import CardState, FailureCode, Limits, Outcome, TurnStatus
 from tests.conformance.journal import BROKEN, LEASE_SECONDS, OWNER, Journal, step, work
 
 # -- claim ----------------------------------------------------------------------------------------------------------------
@@ -456,3 +456,18 @@ async def test_a_healthy_store_passes_its_own_check(journal: Journal) -> None:
     journal.clock.advance(7)
     numbers = await journal.store.statistics()
     assert (numbers["turns_queued"], numbers["oldest_queued_seconds"]) == (1, 7)
+
+
+async def test_a_question_that_an_ending_closed_is_opened_again_when_the_resumed_turn_meets_it(
+    journal: Journal,
+) -> None:
+    attempt = await journal.running()
+    await attempt.park([Question("i-1", "what?")])
+    await journal.store.cancel(OWNER, attempt.turn.id)
+    await (await journal.claimed()).finish(TurnStatus.FAILED, BROKEN)
+    await journal.store.resume(OWNER, attempt.turn.conversation)
+    await (await journal.claimed()).park([Question("i-1", "what?")])
+    (card,) = await journal.store.cards(OWNER, attempt.turn.id)
+    assert card.state is CardState.OPENED
+    accepted = await journal.store.answer(OWNER, attempt.turn.conversation, {"i-1": "yes"}, "anna")
+    assert accepted.status is TurnStatus.QUEUED

@@ -35,7 +35,7 @@ def park(
     cancel came meanwhile: a person who has spoken is not asked."""
     events = []
     for card in _new_cards(connection, turn, questions, now):
-        _insert_card(connection, card)
+        _open_card(connection, card)
         payload = approval_payload(card, CardState.OPENED)
         event = Event(seqs.take(), turn.conversation, turn.id, turn.epoch, EventKind.APPROVAL, now, payload)
         write_event(connection, event)
@@ -135,14 +135,16 @@ def _leave(
 
 
 def _new_cards(connection: apsw.Connection, turn: Turn, questions: Sequence[Question], now: datetime) -> list[Card]:
-    """The questions that have no card yet; a known open card is kept as it is."""
+    """The questions that need a card opened: a new one, or the one that an earlier ending of the turn closed. A known open
+    card is kept as it is."""
     known = {row["interrupt_id"]: card_from(row) for row in QUERIES.all(connection, "cards_of_turn", turn=turn.id)}
-    fresh = [question for question in questions if question.interrupt_id not in known]
+    closed = {interrupt_id: card.id for interrupt_id, card in known.items() if card.state is CardState.CLOSED}
+    fresh = [each for each in questions if each.interrupt_id not in known or each.interrupt_id in closed]
     if not fresh and all(known[question.interrupt_id].state is not CardState.OPENED for question in questions):
         raise ValueError("every question of this park was answered before: send the answers instead")
     return [
         Card(
-            id=uuid4().hex,
+            id=closed.get(question.interrupt_id) or uuid4().hex,
             turn=turn.id,
             conversation=turn.conversation,
             owner=turn.owner,
@@ -156,10 +158,10 @@ def _new_cards(connection: apsw.Connection, turn: Turn, questions: Sequence[Ques
     ]
 
 
-def _insert_card(connection: apsw.Connection, card: Card) -> None:
+def _open_card(connection: apsw.Connection, card: Card) -> None:
     QUERIES.run(
         connection,
-        "card_insert",
+        "card_open",
         id=card.id,
         turn=card.turn,
         conversation=card.conversation,

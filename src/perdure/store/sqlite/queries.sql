@@ -302,10 +302,12 @@ WHERE id = :id AND status = 'waiting'
 -- All cards of a turn, oldest first.
 SELECT * FROM cards WHERE turn = :turn ORDER BY opened_at, rowid
 
--- card_insert --
--- A question that waits for a person.
+-- card_open --
+-- A question that waits for a person: a new one, or one that the turn's ending closed and that a resume met again.
 INSERT INTO cards (id, turn, conversation, owner, interrupt_id, kind, request, state, opened_at)
 VALUES (:id, :turn, :conversation, :owner, :interrupt_id, :kind, :request, 'opened', :now)
+ON CONFLICT (turn, interrupt_id) DO UPDATE SET state = 'opened', request = excluded.request, opened_at = excluded.opened_at
+WHERE state = 'closed'
 
 -- card_decide --
 -- Records a decision; the first one wins.

@@ -57,6 +57,9 @@ class ModelTurn:
     questions: dict[str, bool] = field(default_factory=dict)
     """Interrupt id → decided."""
 
+    closed: list[str] = field(default_factory=list)
+    """Questions that an ending closed undecided; a resumed turn may meet them again."""
+
     @property
     def row(self) -> tuple[object, ...]:
         return (
@@ -115,6 +118,8 @@ class JournalMachine(RuleBasedStateMachine):
     def end(self, turn: ModelTurn, status: TurnStatus) -> None:
         turn.status, turn.lease = status, None
         turn.endings += 1
+        turn.closed += [question for question, decided in turn.questions.items() if not decided]
+        turn.questions = {question: True for question, decided in turn.questions.items() if decided}
         waiting = next((other for other in self.of(turn.conversation) if other.status is TurnStatus.WAITING), None)
         if waiting is not None:
             waiting.status = TurnStatus.QUEUED
@@ -278,7 +283,11 @@ class JournalMachine(RuleBasedStateMachine):
     @rule(number=Pick, count=st.integers(1, 2))
     def park(self, number: int, count: int) -> None:
         turn, attempt = self.pick_live(number)
-        questions = [self.journal.name("interrupt") for _ in range(count)]
+        again = turn.closed.pop() if turn.closed and number % 2 else None
+        questions = [
+            again or self.journal.name("interrupt"),
+            *(self.journal.name("interrupt") for _ in range(count - 1)),
+        ]
         self.do(attempt.park([Question(question, question) for question in questions]))
         del self.live[turn.id]
         turn.questions = turn.questions | dict.fromkeys(questions, False)
@@ -434,6 +443,5 @@ TestJournal.settings = settings(
     max_examples=50,
     stateful_step_count=60,
     deadline=None,
-    derandomize=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
