@@ -7,6 +7,7 @@ the model as a tool message. Only the failures of `errors` end the turn.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -160,9 +161,14 @@ async def _run_tool(bound: BoundTool, call: ledger.ToolCall, config: RunnableCon
 
 
 async def _contained(request: ToolCallRequest, call: Callable[[ToolCallRequest], Awaitable[Any]]) -> Any:
-    """A tool that would end the program (`sys.exit`) has failed like any other."""
+    """A tool that would end the program (`sys.exit`), or that is cancelled by nobody but itself, has failed like any other."""
     try:
         return await call(request)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RuntimeError(f"{error!r} was raised, and nobody cancelled the call") from error
     except BaseException as error:
         pass_on(error)
 

@@ -113,7 +113,7 @@ def tools(name: str) -> ToolsNode:
     return ToolsNode(ToolRegistry([in_thread, on_loop]), SystemClock(), 60)
 
 
-@pytest.mark.parametrize("name", [name for name in RAISED if name != "CancelledError"])
+@pytest.mark.parametrize("name", RAISED)
 async def test_what_a_tool_raises_is_an_answer_for_the_model(tmp_path: Path, name: str) -> None:
     def ask(state: MessagesState) -> dict[str, Any]:
         if not isinstance(state["messages"][-1], HumanMessage):
@@ -182,11 +182,11 @@ async def test_a_drive_that_breaks_ends_its_turn_at_once_with_the_error(
 
 
 async def test_an_end_that_cannot_be_written_as_it_is_becomes_a_failure(tmp_path: Path) -> None:
-    """A card's question that breaks the journal's rules, found only when the turn is parked."""
+    """A question that has no text, found only when the turn is parked."""
 
     class Asks(Drive):
         async def _supervise(self) -> Any:
-            return Park([Question("i-1", 1), Question("i-1", 1)])
+            return Park([Question("i-1", Speechless())])
 
     fine = hosted("fine", one_node(lambda state: {"done": ["fine"]}))
     async with open_house(tmp_path / "db", fine, start=False) as house:
@@ -200,7 +200,7 @@ async def test_an_end_that_cannot_be_written_as_it_is_becomes_a_failure(tmp_path
         turn = await house.turn(accepted)
         assert turn.status is TurnStatus.FAILED
         assert turn.failure is not None
-        assert "Constraint" in turn.failure.message
+        assert "no text" in turn.failure.message
 
 
 TOO_LARGE = 2**70
