@@ -66,6 +66,9 @@ def test_a_start_on_a_full_disk_says_so_with_exit_code_78(disk: Path) -> None:
     assert refused.returncode == 78, refused.stderr
     assert "pace" in refused.stderr
     assert "Traceback" not in refused.stderr
+    advice = perdure("doctor")
+    assert advice.returncode == 1
+    assert "free some space" in advice.stdout and "restore" not in advice.stdout
     (disk / "filler").unlink()
     server.start()
     assert server.stop() == 0
