@@ -87,3 +87,16 @@ def leased_until(database: Path) -> float:
         return int(row[0] or 0) / 1e6
     finally:
         connection.close()
+
+
+def unfinished_turns(database: Path) -> list[tuple[Any, ...]]:
+    """`(id, status, epoch, attempts without progress, not before)` of turns that are neither ended nor parked."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        statement = (
+            "SELECT id, status, epoch, attempts_without_progress, not_before FROM turns "
+            "WHERE status IN ('queued', 'running', 'waiting')"
+        )
+        return connection.execute(statement).fetchall()
+    finally:
+        connection.close()

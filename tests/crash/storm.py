@@ -16,6 +16,7 @@ from random import Random
 import apsw
 
 from perdure.failpoints import NAMES
+from tests.crash.journal import unfinished_turns
 from tests.crash.oracle import violations
 from tests.crash.people import Person, drop_someone, settle
 from tests.crash.records import History
@@ -83,7 +84,7 @@ class _Cycle:
             await self._end()
             found = await asyncio.to_thread(violations, self._history, self._server.database, self._server.effects)
         except (AssertionError, TimeoutError, ExceptionGroup) as problem:
-            found = [f"!: the cycle did not come to its end: {_told(problem)}", self._server.said()]
+            found = [f"!: the cycle did not come to its end: {_told(problem)}; {self._standing()}", self._server.said()]
         finally:
             for watcher in self._history.watchers:
                 await watcher.stop()
@@ -91,6 +92,12 @@ class _Cycle:
         report.violations += found
         report.messages += len(self._history.sent)
         report.frames += sum(len(seen.frames) for seen in self._history.seen)
+
+    def _standing(self) -> str:
+        """Where everybody stood when the time was over."""
+        server = self._server
+        lives = [f"{boot.pid} {boot.how or 'lives'}" for boot in server.boots[-3:]]
+        return f"last lives: {lives}; turns not at rest: {unfinished_turns(server.database)}"
 
     async def _live(self, luck: Random) -> None:
         """One person after another, a new conversation or a longer one each time, until the storm is over."""
