@@ -146,7 +146,7 @@ class Drive:
         self._log.info("turn claimed", agent=self._agent.name)
         try:
             try:
-                await self._end(await self._supervise())
+                await self._conclude_attempt(await self._supervise())
             except (LeaseLost, StorageFull, StorageError):
                 raise
             except Exception as error:  # nobody foresaw it: the turn must not stay `running` for it
@@ -156,6 +156,18 @@ class Drive:
             self._log.warning("turn belongs to another attempt; this one stops")
         except (StorageFull, StorageError) as error:
             await self._give_back(error)
+
+    async def _conclude_attempt(self, ending: Ending) -> None:
+        """Ends the attempt; an ending that broke before anything of it was written is tried once more as it was meant."""
+        try:
+            await self._end(ending)
+        except (LeaseLost, StorageFull, StorageError):
+            raise
+        except Exception:
+            if self.attempt.latched is not None:
+                raise
+            self._log.exception("the attempt's ending broke; it is tried once more")
+            await self._end(ending)
 
     async def _supervise(self) -> Ending:
         """Runs the work so that it can be cut, and tells what its end means."""
