@@ -29,6 +29,8 @@ from tests.servers.process import ROOT, OpenAiServer, ServerProcess, accepts, al
 OWN = str(ROOT / "tests/servers/mcp_stdio_server.py")
 STDIO = {"command": sys.executable, "args": [OWN]}
 
+ELDERS: set[int] = set()
+
 
 class HttpServer:
     """The test server over HTTP, always on the same port."""
@@ -102,7 +104,7 @@ async def test_the_time_server_killed_while_it_is_called_is_an_error_and_is_star
     path = configure(time={"command": sys.executable, "args": ["-m", "mcp_server_time"]})
     async with opened(path) as servers:
         clock = await tool(servers, "time__get_current_time")
-        (server,) = children(os.getpid())
+        (server,) = ours()
         # A stopped process has received the call and cannot answer it: killed then, it dies in mid-call.
         (child,) = children(server)
         await stop(child)
@@ -193,7 +195,7 @@ async def test_a_server_that_never_answers_is_given_up_and_leaves_no_process(con
     async with opened(path, connect_seconds=0.5) as servers:
         assert await servers.tools() == []
         assert "did not answer within 0.5 seconds" in servers.problems()[0]
-        assert children(os.getpid()) == []
+        assert ours() == []
 
 
 async def test_a_mended_file_is_read_again(configure: Callable[..., Path]) -> None:
@@ -270,18 +272,18 @@ async def test_close_leaves_no_child(configure: Callable[..., Path]) -> None:
         pid = int(await (await tool(servers, "own__pid")).ainvoke({}))
         assert alive(pid)
     assert not alive(pid)
-    assert children(os.getpid()) == []
+    assert ours() == []
 
 
 async def test_the_agents_graph_reaches_an_mcp_server_and_closes_it(configure: Callable[..., Path]) -> None:
     path = configure(own=STDIO)
     settings = AgentSettings(name="agent", mcp_config=path)
     agent = await load_agent(settings, Settings(), SystemClock())
-    assert children(os.getpid()) == []
+    assert ours() == []
     assert agent.tools is not None
     assert "own__echo" in {each.tool.name for each in await agent.tools.all()}
     await agent.close()
-    assert children(os.getpid()) == []
+    assert ours() == []
 
 
 async def test_a_server_killed_in_mid_call_is_an_error_for_the_model_which_may_call_it_again(
@@ -341,6 +343,17 @@ async def test_kill_9_of_the_parent_leaves_no_orphan_even_in_mid_call(
     await holder.wait()
     for pid in (server, wrapping, launcher):
         await until(lambda pid=pid: not alive(pid), f"process {pid} has ended")  # type: ignore[misc]
+
+
+def ours() -> list[int]:
+    """Children of this process that began with the test: other suites in it may keep a fork server."""
+    return [child for child in children(os.getpid()) if child not in ELDERS]
+
+
+@pytest.fixture(autouse=True)
+def elders() -> None:
+    ELDERS.clear()
+    ELDERS.update(children(os.getpid()))
 
 
 def children(pid: int) -> list[int]:
