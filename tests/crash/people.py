@@ -47,7 +47,8 @@ class Person:
             code = view.ending.get("code") if view.ending else None
             if not self.insists or code is None or code in sent.expected.codes:
                 return view
-            await self.resume(sent)
+            if not await self.resume(sent):
+                return view
 
     async def seen(self, sent: Sent, results: int) -> None:
         """Waits until so many results of the turn's tools were seen committed, or the turn has ended."""
@@ -57,16 +58,20 @@ class Person:
             lambda view: view.turn(turn).results() >= results or view.turn(turn).ending is not None
         )
 
-    async def resume(self, sent: Sent) -> None:
-        """Re-opens the turn. A repeated request may re-open it twice, when it had failed again in between."""
+    async def resume(self, sent: Sent) -> bool:
+        """Re-opens the turn; False when a message that waited behind it has taken its place. A repeated request may re-open
+        it twice, when it had failed again in between."""
         assert self.watcher is not None and sent.turn is not None
         turn, endings = sent.turn, self._endings(sent.turn)
         reply = await self._post(
             {"resume": True, "conversation": sent.conversation}, on_try=lambda: self.history.resume_tries.update([turn])
         )
         assert reply.status in {202, 409}, f"resume was refused: {reply}"
+        if reply.status == 409 and reply.body.get("turn") != turn:
+            return False
         self.history.resumes[turn] += 1
         await self.watcher.until(lambda view: view.turn(turn).ending is None or self._endings(turn) > endings)
+        return True
 
     async def answer_cards(self, sent: Sent, answers: Mapping[str, str]) -> None:
         """Waits for the cards and answers each in a request of its own (`side` of the question → answer)."""
