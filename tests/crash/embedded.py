@@ -18,7 +18,7 @@ from perdure.graph.load import load_agents
 from perdure.store.sqlite.database import SYNCHRONOUS
 from perdure.store.sqlite.store import open_store
 from perdure.transport.local import LocalTransport
-from perdure.turns import Limits, RequestKey, Turn, TurnStatus
+from perdure.turns import CardState, Limits, RequestKey, Turn, TurnStatus
 from tests.crash.powerloss import RecordingVFS
 
 OWNER = "owner"
@@ -77,7 +77,11 @@ class Embedded:
 
     async def answer_all(self, conversation: str, turn: str) -> None:
         detail = await self._port.turn(OWNER, turn)
-        await self._port.answer(OWNER, conversation, {card.interrupt_id: card.request["side"] for card in detail.cards})
+        await self._port.answer(
+            OWNER,
+            conversation,
+            {card.interrupt_id: card.request["side"] for card in detail.cards if card.state is CardState.OPENED},
+        )
         self._vfs.mark(("answered", conversation, turn))
 
     async def cancel(self, turn: str) -> None:
