@@ -146,7 +146,8 @@ def table(lines: list[Line], kills: int, seed: int) -> str:
         f"| {line.what} | {line.trials} | {line.deaths} | {len(line.violations)} | {line.seconds:.0f} |"
         for line in lines
     ]
-    return "\n".join([head, *rows])
+    foot = "\nA trial whose scenario does not pass its place so often kills nothing: hence fewer deaths than trials."
+    return "\n".join([head, *rows, *([foot] if any("trials" in line.trials for line in lines) else [])])
 
 
 def _commit() -> str:
