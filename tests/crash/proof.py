@@ -125,7 +125,8 @@ def _pytest(what: str, files: str, words: str, kills: int, seed: int) -> Line:
         for case in found.iter("testcase")
         if case.find("failure") is not None or case.find("error") is not None
     ]
-    return Line(what, f"{found.get('tests')} tests", violations=failed, seconds=time.monotonic() - begun)
+    count = int(found.get("tests", "0"))
+    return Line(what, f"{count} test{'' if count == 1 else 's'}", violations=failed, seconds=time.monotonic() - begun)
 
 
 PARTS: Mapping[str, Callable[[int, int], Awaitable[list[Line]]]] = {
