@@ -74,17 +74,22 @@ class Person:
         return True
 
     async def answer_cards(self, sent: Sent, answers: Mapping[str, str]) -> None:
-        """Waits for the cards and answers each in a request of its own (`side` of the question → answer)."""
+        """Answers each card in a request of its own (`side` of the question → answer), as the cards come: a death between
+        the questions of two nodes leaves one of them to be asked after the other was answered."""
         assert self.watcher is not None and sent.turn is not None
-        turn = sent.turn
-        await self.watcher.until(
-            lambda view: len(view.turn(turn).cards) == len(answers) or view.turn(turn).ending is not None
-        )
-        for card in list(self.watcher.view.turn(turn).cards.values()):
-            answer = {card["interrupt_id"]: answers[card["request"]["side"]]}
-            reply = await self._post({"conversation": sent.conversation, "resume": answer})
-            assert reply.status in {202, 409}, f"the answer was refused: {reply}"
-        self.history.answers[turn] += 1
+        turn, left = sent.turn, dict(answers)
+        while left:
+            await self.watcher.until(
+                lambda view: bool(_asked(view.turn(turn), left)) or view.turn(turn).ending is not None
+            )
+            cards = _asked(self.watcher.view.turn(turn), left)
+            if not cards:
+                return
+            for card in cards:
+                answer = {card["interrupt_id"]: left.pop(card["request"]["side"])}
+                reply = await self._post({"conversation": sent.conversation, "resume": answer})
+                assert reply.status in {202, 409}, f"the answer was refused: {reply}"
+            self.history.answers[turn] += 1
 
     async def cancel(self, sent: Sent) -> None:
         assert sent.turn is not None
@@ -115,6 +120,11 @@ class Person:
     ) -> Reply:
         headers = {} if key is None else {"Idempotency-Key": key}
         return await self.server.api.insist("POST", "/api/chat", body, headers, on_try=on_try)
+
+
+def _asked(view: FoldedView, left: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The cards whose questions this person has not answered yet."""
+    return [card for card in view.cards.values() if card["request"]["side"] in left]
 
 
 class Supervisor:

@@ -51,7 +51,7 @@ def vfs() -> Iterator[RecordingVFS]:
 
 
 QUESTIONS = 2
-"""The parked graph asks two; a turn that parks again is answered again, as a person does, as often as it has questions."""
+"""The parked graph asks two, in two nodes: a cut between them leaves one to be asked after the other was answered."""
 
 
 async def scenario(server: Embedded) -> None:

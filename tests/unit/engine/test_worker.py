@@ -10,6 +10,7 @@ from typing import Any
 import apsw
 import pytest
 from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt
 
 from perdure import failpoints
 from perdure.agent.local import LocalAgents
@@ -22,7 +23,7 @@ from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.store import open_store
 from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
-from perdure.turns import FailureCode, Limits, TurnStatus
+from perdure.turns import CardState, FailureCode, Limits, TurnStatus
 from tests.unit.engine.graphs import Values, World, agent, chain, questions
 from tests.unit.engine.house import OWNER, House, hosted, make_house, open_house
 
@@ -477,3 +478,37 @@ async def test_a_question_that_was_parked_costs_no_attempt_when_the_process_dies
         await house.until(accepted, TurnStatus.COMPLETED)
         kinds = [event.kind for event in await house.journal(accepted)]
         assert EventKind.REWIND not in kinds
+
+
+async def test_a_death_between_two_nodes_questions_asks_the_second_after_the_first_is_answered(tmp_path: Path) -> None:
+    """A pending question is never passed without its answer, so the node that had not asked yet runs after it."""
+    world = World()
+    world.hold("second")
+
+    async def first(state: Values) -> Values:
+        return {"done": [str(interrupt({"question": "q1"}))]}
+
+    async def second(state: Values) -> Values:
+        await world.pass_by("second")
+        return {"done": [str(interrupt({"question": "q2"}))]}
+
+    graph = StateGraph(Values).add_node("first", first).add_node("second", second)
+    agent = hosted("agent", graph.add_edge(START, "first").add_edge(START, "second").compile())
+    house = await make_house(tmp_path / "db", agent)
+    accepted = await house.send({"done": []})
+    await world.entered["second"].wait()
+    async with asyncio.timeout(20):
+        while not (await house.state(accepted)).interrupts:
+            await asyncio.sleep(0.001)
+    await house.die()
+    world.held.clear()
+    async with open_house(tmp_path / "db", agent) as house:
+        for question in ("q1", "q2"):
+            await house.until(accepted, TurnStatus.PARKED)
+            opened = [card for card in await house.store.cards(OWNER, accepted.turn) if card.state is CardState.OPENED]
+            assert [card.request for card in opened] == [{"question": question}]
+            answer = {opened[0].interrupt_id: f"answer to {question}"}
+            await house.agents.answer(OWNER, accepted.conversation, answer)
+        await house.until(accepted, TurnStatus.COMPLETED)
+        done = (await house.state(accepted)).values["done"]
+        assert sorted(done) == ["answer to q1", "answer to q2"]
