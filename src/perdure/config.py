@@ -45,6 +45,33 @@ class AgentSettings:
     max_running: int | None = None
     """Turns of this agent driven at once; None for no limit of its own."""
 
+    needs_approval: tuple[str, ...] = ()
+    """Tool names or globs (`fs__write_*`): a person is asked before each call."""
+
+    effects: tuple[str, ...] = ()
+    """`glob=class`, the first that matches decides: what a tool does to the world, over its own declaration."""
+
+    on_uncertain: str = "ask"
+    """`ask`, `retry` or `fail`: what becomes of a `once` call whose outcome is not known."""
+
+    approval_expires_seconds: float | None = None
+    """An approval that nobody decides in this time is denied; None: it waits."""
+
+    approval_deciders: tuple[str, ...] = ()
+    """Names of the tokens that may decide; empty: the conversation's owner and every operator."""
+
+    poll: tuple[str, ...] = ()
+    """Tool names or globs that may be called with the same arguments in a row without end."""
+
+    max_model_calls: int | None = None
+    max_tool_calls: int | None = None
+    max_tokens: int | None = None
+    max_turn_seconds: float | None = None
+    """Limits of one turn since its accept or a person's resume; None for none. Parked time does not count."""
+
+    max_identical_calls: int | None = None
+    """The same tool with the same arguments so often in a row ends the turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

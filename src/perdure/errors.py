@@ -9,6 +9,7 @@ PerdureError
 ├── TurnInProgress        409 TURN_IN_PROGRESS
 ├── TurnNotResumable      409 TURN_NOT_RESUMABLE
 ├── CardDecided           409 APPROVAL_DECIDED
+├── UnknownCard           404 APPROVAL_UNKNOWN
 ├── TooLarge              413 TOO_LARGE
 ├── NotReady              503 NOT_READY
 ├── StorageFull           507 STORAGE_FULL
@@ -23,7 +24,8 @@ The HTTP status of each code stands in `api/errors.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class PerdureError(Exception):
@@ -31,10 +33,19 @@ class PerdureError(Exception):
 
     code = "INTERNAL"
 
-    def __init__(self, message: str = "", *, conversation: str | None = None, turn: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        conversation: str | None = None,
+        turn: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`details`: JSON for machines, shown beside the message (`pending`: ids of open cards, `decided_by`, …)."""
         self.message = message or (self.__doc__ or "").strip().split("\n")[0]
         self.conversation = conversation
         self.turn = turn
+        self.details = dict(details or {})
         super().__init__(self.message)
 
 
@@ -81,9 +92,15 @@ class TurnNotResumable(PerdureError):
 
 
 class CardDecided(PerdureError):
-    """This question was already answered."""
+    """This question was already answered. `details` says who decided what and when."""
 
     code = "APPROVAL_DECIDED"
+
+
+class UnknownCard(NotFound):
+    """No card with this id waits for you. `details["pending"]` lists those that do."""
+
+    code = "APPROVAL_UNKNOWN"
 
 
 class TooLarge(PerdureError):

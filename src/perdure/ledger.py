@@ -5,10 +5,15 @@ The engine sets `current` for the tasks of one attempt; LangGraph copies the con
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
+
+from perdure.effects import EffectClass, ToolPolicy, digest_of
+from perdure.turns import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +23,50 @@ class ToolCall:
     id: str
     name: str
     arguments: Mapping[str, Any]
+    """What runs: the model's, or those a person approved in their place."""
+
     message_id: str
     server: str | None = None
     """The MCP server's name, None for a Python tool."""
+
+    effect: EffectClass = EffectClass.ONCE
+    polls: bool = False
+    """Exempt from the limit of identical calls in a row."""
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.arguments)
+
+
+class CallState(StrEnum):
+    STARTED = "started"
+    """The intent is durable; nobody knows yet what came of it."""
+
+    RECORDED = "recorded"
+    """Its result is in the ledger."""
+
+    SETTLED = "settled"
+    """Its result is in the thread: the writes of the task that made the call are committed, the ledger's copy is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """What the ledger holds of one call of the turn."""
+
+    key: str
+    state: CallState
+    call: ToolCall
+    starts: int
+    """How often it was started, over all attempts."""
+
+    attempt: int
+    """The attempt that started it last."""
+
+    result: Any = None
+    """What the tool node answers with (a ToolMessage, a Command or a list of them), while RECORDED."""
+
+    error: str | None = None
+    """Of a STARTED call: why its outcome is not known, as far as anybody could tell."""
 
 
 class Ledger(Protocol):
@@ -32,8 +78,39 @@ class Ledger(Protocol):
     @property
     def attempt(self) -> int: ...
 
+    @property
+    def policy(self) -> ToolPolicy: ...
+
+    def record(self, key: str) -> CallRecord | None:
+        """What is known of the call with this idempotency key, from earlier attempts and from this one."""
+        ...
+
+    def verdict(self, gate_id: str) -> Verdict | None:
+        """The decision on a gate. It alone authorises: never what a graph's `interrupt()` returned. Decisions are made while
+        a turn is parked, so they do not change during an attempt."""
+        ...
+
     async def intend(self, call: ToolCall) -> None:
-        """Records durably that the call is about to start. Raises LeaseLost when the attempt lost its authority."""
+        """Records durably that the call is about to start. Raises LimitReached before anything was recorded, and LeaseLost when
+        the attempt lost its authority."""
+        ...
+
+    def result(self, call: ToolCall, result: Any) -> None:
+        """Records what the call gave, ahead of the writes of its task. Durable soon, and before any later write; a failure
+        latches the attempt. Raises StateTypeNotAllowed when it holds what may not be read back."""
+        ...
+
+    def unknown(self, call: ToolCall, error: str) -> None:
+        """Notes why the outcome of a started call is not known: the call stays uncertain."""
+        ...
+
+    async def count_model_call(self) -> None:
+        """Before every model call of the turn. Raises LimitReached."""
+        ...
+
+    def grace_seconds(self) -> float:
+        """How long a `once` call that is under way may still take after its task was cancelled: never more than its own time
+        limit; 0 when the attempt may not write any more or the process must end."""
         ...
 
     def note(self, node: str, name: str, phase: str, data: Mapping[str, Any]) -> None:
@@ -44,7 +121,12 @@ class Ledger(Protocol):
 current: ContextVar[Ledger | None] = ContextVar("perdure_ledger", default=None)
 """The ledger of the running attempt; None when a graph runs outside Perdure (a unit test of its author)."""
 
+current_key: ContextVar[str | None] = ContextVar("perdure_idempotency_key", default=None)
+"""The idempotency key of the tool call that runs in this context."""
+
 
 def idempotency_key(turn: str, call: ToolCall) -> str:
-    """Stable across attempts; unique also when a model server numbers its calls from zero in every answer."""
-    return f"{turn}:{call.message_id}:{call.id}"
+    """Stable across attempts; unique also when a model server numbers its calls from zero in every answer. Letters, digits
+    and `-` only, whatever a model server makes its ids of."""
+    name = hashlib.sha256(f"{call.message_id}\n{call.id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"{turn}-{name}"

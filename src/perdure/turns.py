@@ -7,7 +7,7 @@ other pair.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -95,6 +95,12 @@ class FailureCode(StrEnum):
     ATTEMPTS_EXHAUSTED = "ATTEMPTS_EXHAUSTED"
     OWNER_DIED = "OWNER_DIED"
     STATE_TYPE_NOT_ALLOWED = "STATE_TYPE_NOT_ALLOWED"
+    LIMIT_REACHED = "LIMIT_REACHED"
+    """A limit of the turn: `model_call_limit`, `tool_call_limit`, `token_limit`, `time_limit`, `identical_call_limit`. Continuable."""
+
+    OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
+    """A `once` call was started, its outcome is not known, and the agent's `on_uncertain` is `fail`."""
+
     NOT_RESUMABLE = "TURN_NOT_RESUMABLE"
 
 
@@ -126,6 +132,17 @@ class Limits:
     def delay_seconds(self, attempts_without_progress: int) -> float:
         index = min(max(attempts_without_progress - 1, 0), len(self.redrive_delays_seconds) - 1)
         return self.redrive_delays_seconds[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a turn used since its last fresh budget (its accept, or a person's resume)."""
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    """Time in which an attempt worked on it. Waiting and parked time are not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +189,9 @@ class Turn:
     ended_at: datetime | None
     not_before: datetime | None = None
     lease_expires_at: datetime | None = None
+    spent: Spent = Spent()
+    discards_cards: bool = False
+    """A cancel was asked for while it was parked (or `discard_pending` was said): what its cards ask needs no answer."""
 
     @property
     def active(self) -> bool:
@@ -219,9 +239,66 @@ class CardState(StrEnum):
     """No decision is needed any more (the turn was cancelled or superseded)."""
 
 
+class DecisionKind(StrEnum):
+    """What a person may say of a card. Which kinds a card takes: `DECISIONS`."""
+
+    APPROVE = "approve"
+    DENY = "deny"
+    HAPPENED = "happened"
+    RETRY = "retry"
+    GIVE_UP = "give_up"
+    ANSWER = "answer"
+
+
+DECISIONS: Mapping[str, frozenset[DecisionKind]] = {
+    "approval": frozenset({DecisionKind.APPROVE, DecisionKind.DENY}),
+    "uncertain": frozenset({DecisionKind.HAPPENED, DecisionKind.RETRY, DecisionKind.GIVE_UP}),
+    "interrupt": frozenset({DecisionKind.ANSWER}),
+}
+"""By the card's kind."""
+
+EXPIRY = "expiry"
+"""Who denies an approval that nobody decided in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A decision and all that was said with it."""
+
+    decision: DecisionKind
+    arguments: Mapping[str, Any] | None = None
+    """With `approve`: run it with these instead."""
+
+    note: str | None = None
+    """With any: told to the model with a denial, a give-up."""
+
+    result: Any = None
+    """With `happened`: what the call gave, for the model; text or JSON."""
+
+    value: Any = None
+    """With `answer`: what `interrupt()` returns."""
+
+    by: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCall:
+    """The call a gate asks about, as the card shows it."""
+
+    tool: str
+    server: str | None
+    arguments: Mapping[str, Any]
+    digest: str
+    effect_class: str
+    call_id: str
+    message_id: str
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One pending question of a parked turn. `kind` is `interrupt` here; later kinds come by migration."""
+    """One pending question of a parked turn."""
 
     id: str
     turn: str
@@ -229,14 +306,23 @@ class Card:
     owner: str
     interrupt_id: str
     kind: str
+    """`approval` or `uncertain` (a gate before a tool call, `call` is there), `interrupt` (the graph's own question)."""
+
     request: Any
     """What was asked: the JSON value given to `interrupt()`."""
 
     state: CardState
     opened_at: datetime
-    answer: Any = None
-    decided_by: str | None = None
-    decided_at: datetime | None = None
+    verdict: Verdict | None = None
+    """Once decided."""
+
+    call: AskedCall | None = None
+    expires_at: datetime | None = None
+    deciders: Sequence[str] = ()
+    """Names that may decide it; empty: the owner and every operator."""
+
+    why: str = ""
+    """Of an uncertain call: what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,9 +345,66 @@ class NewTurn:
     new_conversation_id: str
     title: str
     when_busy: str = "reject"
-    """`reject` or `enqueue`."""
+    """`reject`, `enqueue` (wait behind it) or `interrupt` (wait behind it and cancel it)."""
+
+    discard_pending: bool = False
+    """With `interrupt`: also when the active turn is parked; its cards are closed."""
 
     request_key: RequestKey | None = None
+
+
+class Role(StrEnum):
+    USER = "user"
+    """Sees and decides what is its own."""
+
+    OPERATOR = "operator"
+    """Reads, decides, cancels and resumes everything; sends messages in its own conversations alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who asks. `name` is in audit rows and decisions, `owner` is whose conversations are its own."""
+
+    name: str
+    owner: str
+    role: Role = Role.USER
+    admin: bool = False
+    """Came with the server's own token: may also make and revoke tokens."""
+
+    @property
+    def scope(self) -> str | None:
+        """The owner to filter by; None: everything."""
+        return None if self.role is Role.OPERATOR else self.owner
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A named token. The secret itself is told once, when it is made; only its hash is kept."""
+
+    name: str
+    role: Role
+    created_at: datetime
+    created_by: str
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+    """To the minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who did what. Written in the transaction that does it."""
+
+    number: int
+    at: datetime
+    by: str
+    action: str
+    """`resume`, `cancel`, `decide`, `expire`, `rename`, `delete`, `token_create`, `token_revoke`. Who sent a message is its turn's
+    owner."""
+
+    conversation: str | None = None
+    turn: str | None = None
+    card: str | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,3 +58,26 @@ class PromptUnreadable(GraphFailure):
     """The system prompt file cannot be read. The agent does not answer without its instructions."""
 
     reason = "system_prompt_unreadable"
+
+
+class LimitReached(GraphFailure):
+    """A limit of the turn. A person's resume grants a fresh budget."""
+
+    failure_code = FailureCode.LIMIT_REACHED
+    code = str(FailureCode.LIMIT_REACHED)
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.limit_reason = reason
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(self.failure_code, self.limit_reason, self.message)
+
+
+class OutcomeUnknown(GraphFailure):
+    """A call with an unknown outcome, and an agent whose `on_uncertain` is `fail`."""
+
+    failure_code = FailureCode.OUTCOME_UNKNOWN
+    reason = "uncertain_call"
+    code = str(FailureCode.OUTCOME_UNKNOWN)

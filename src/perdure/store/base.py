@@ -14,11 +14,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from perdure.effects import GateRequest
 from perdure.events import Event, RewindReason
-from perdure.ledger import ToolCall
+from perdure.ledger import CallState, ToolCall
 from perdure.turns import (
     Accepted,
     Attempt,
+    AuditEntry,
     Card,
     Change,
     Conversation,
@@ -26,8 +28,12 @@ from perdure.turns import (
     NewTurn,
     Outcome,
     RequestKey,
+    Role,
+    Spent,
+    Token,
     Turn,
     TurnStatus,
+    Verdict,
 )
 
 T = TypeVar("T")
@@ -54,10 +60,48 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One interrupt of a parked turn, as the graph asked it."""
+    """One interrupt of a parked turn, as the graph asked it. `gate`: the question about a tool call that it stands for."""
 
     interrupt_id: str
     request: Any
+    gate: GateRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A tool call's result as bytes: the store keeps it and does not read it. `kind` names the serializer's format."""
+
+    kind: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCall:
+    """A row of the tool-call ledger. The key is unique within the journal."""
+
+    key: str
+    turn: str
+    conversation: str
+    call: ToolCall
+    state: CallState
+    starts: int
+    attempt: int
+    epoch: int
+    started_at: datetime
+    ended_at: datetime | None = None
+    status: str | None = None
+    """`success` or `error`, as the tool message says it; None while nobody knows."""
+
+    result: StoredResult | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision that counted: the card as it is now, and what became of its turn (`parked` while other cards are open)."""
+
+    card: Card
+    turn_status: TurnStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +163,38 @@ class LeasedAttempt(Protocol):
         """Buffers a trace event for the next commit."""
         ...
 
-    async def intend(self, call: ToolCall, node: str, step: int) -> None:
-        """Commits a `trace` event of phase `call`, with everything buffered, before the call starts."""
+    @property
+    def spent(self) -> Spent:
+        """Of the turn since its last fresh budget, this attempt's committed work included, its own time excluded."""
         ...
 
-    async def park(self, questions: Sequence[Question]) -> None:
-        """running → parked, with one card and one `approval opened` event per question (a known card is kept)."""
+    @property
+    def repeats(self) -> tuple[str, int]:
+        """What the last tool call was (`name` and digest in one text) and how often in a row; over all attempts."""
+        ...
+
+    async def intend(self, call: ToolCall, key: str, task: str, node: str, step: int) -> None:
+        """Commits the intent, a `trace` event of phase `call` and everything buffered, before the call starts: a new row of
+        the ledger, or one more start of a known one. Counts the call. `task`: LangGraph's id of the task that makes it."""
+        ...
+
+    def record(self, key: str, result: StoredResult, status: str) -> None:
+        """Enqueues the result of a started call (`success` or `error`); it may wait for the writes of its task, which settle
+        it. Never overtaken by a later write; a failure latches."""
+        ...
+
+    def unknown(self, key: str, error: str) -> None:
+        """Enqueues why the outcome of a started call is not known."""
+        ...
+
+    async def count_model_call(self, *, durable: bool) -> None:
+        """One more model call; `durable`: committed before it returns, else with the next commit."""
+        ...
+
+    async def park(self, questions: Sequence[Question], *, despite_cancel: bool = False) -> None:
+        """running → parked, with one card and one `approval opened` event per question (a known card is kept). A turn whose
+        cancel was asked for goes on to queued at once, unless `despite_cancel`: then a person must say what became of a
+        call before the turn can be closed."""
         ...
 
     async def finish(self, status: TurnStatus, failure: Failure | None = None) -> None:
@@ -147,57 +217,78 @@ class LeasedAttempt(Protocol):
 
 
 class Store(Protocol):
-    # -- acceptance and people's verbs: every one filters by owner, another's id is NotFound --------------------------
+    # -- acceptance and people's verbs: every one filters by scope (an owner, or None for everything); another's id is
+    # NotFound. `by` is the name that the audit row carries ---------------------------------------------------------------
 
     async def accept(self, new: NewTurn) -> Accepted:
-        """Makes the turn (and conversation) durable, message included. Raises TurnInProgress, NotFound, IdempotencyConflict,
-        StorageFull."""
+        """Makes the turn (and conversation) durable, message included. With `when_busy="interrupt"` the same transaction asks
+        to cancel the active turn. Raises TurnInProgress (of a parked turn with the ids of its cards in `details["pending"]`),
+        NotFound, IdempotencyConflict, StorageFull."""
         ...
 
     async def repeated(self, owner: str, request_key: RequestKey) -> Accepted | None:
         """What a request with this key was answered before, None when the key is new. Raises IdempotencyConflict."""
         ...
 
-    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
-        """failed | interrupted → queued: resets the no-progress count, grants a fresh step budget. Raises TurnNotResumable."""
+    async def resume(
+        self, scope: str | None, conversation: str, request_key: RequestKey | None = None, *, by: str = ""
+    ) -> Accepted:
+        """failed | interrupted → queued: resets the no-progress count, grants fresh budgets. Raises TurnNotResumable."""
         ...
 
     async def answer(
         self,
-        owner: str,
+        scope: str | None,
         conversation: str,
-        answers: Mapping[str, Any],
+        answers: Mapping[str, Verdict],
         decided_by: str,
         request_key: RequestKey | None = None,
     ) -> Accepted:
-        """Records decisions by interrupt id (first wins); queues the turn when the last open card is decided.
+        """Records decisions by interrupt id, all or none (first wins); queues the turn when the last open card is decided.
         Raises NotFound, BadRequest (unknown ids, with the pending ones), CardDecided."""
         ...
 
-    async def cancel(self, owner: str, turn: str) -> Turn:
-        """Durable request. waiting → cancelled at once; parked → queued so that a worker repairs and closes it; running:
-        the owner sees it. Idempotent; an ended turn is returned as it is."""
+    async def decide(self, scope: str | None, card: str, verdict: Verdict) -> Decided:
+        """The one compare-and-set: the first decision on a card counts, and queues the turn when it was the last open one.
+        `verdict.by` decides; it may do so when the card is in `scope` or names it as a decider. Raises UnknownCard (with the
+        pending ids), CardDecided (`details`: decision, decided_by, decided_at, pending), Forbidden (the card names other
+        deciders), BadRequest (the kind of card takes other decisions)."""
         ...
 
-    async def conversation(self, owner: str, conversation: str) -> Conversation: ...
+    async def card(self, scope: str | None, name: str, card: str) -> Card:
+        """Also of a card that names `name` as a decider. Raises UnknownCard."""
+        ...
+
+    async def approvals(
+        self, scope: str | None, name: str, *, limit: int, cursor: str | None = None, conversation: str | None = None
+    ) -> Page[Card]:
+        """Open cards that are in scope or name `name` as a decider, oldest first."""
+        ...
+
+    async def cancel(self, scope: str | None, turn: str, *, by: str = "") -> Turn:
+        """Durable request. waiting → cancelled at once; parked → its cards are closed, → queued so that a worker repairs and
+        closes it; running: the owner sees it. Idempotent; an ended turn is returned as it is."""
+        ...
+
+    async def conversation(self, scope: str | None, conversation: str) -> Conversation: ...
 
     async def conversations(
-        self, owner: str, *, limit: int, cursor: str | None = None, agent: str | None = None
+        self, scope: str | None, *, limit: int, cursor: str | None = None, agent: str | None = None
     ) -> Page[Conversation]:
         """Newest activity first."""
         ...
 
-    async def rename(self, owner: str, conversation: str, title: str) -> Conversation: ...
+    async def rename(self, scope: str | None, conversation: str, title: str, *, by: str = "") -> Conversation: ...
 
-    async def delete(self, owner: str, conversation: str) -> None:
+    async def delete(self, scope: str | None, conversation: str, *, by: str = "") -> None:
         """Removes everything of it and gives the space back. Raises TurnInProgress while a turn is active or waiting."""
         ...
 
-    async def turn(self, owner: str, turn: str) -> Turn: ...
+    async def turn(self, scope: str | None, turn: str) -> Turn: ...
 
     async def turns(
         self,
-        owner: str,
+        scope: str | None,
         *,
         limit: int,
         cursor: str | None = None,
@@ -208,18 +299,44 @@ class Store(Protocol):
         """Newest accepted first."""
         ...
 
-    async def last_turn(self, owner: str, conversation: str) -> Turn | None:
+    async def last_turn(self, scope: str | None, conversation: str) -> Turn | None:
         """The one to watch: the active turn, else the first waiting one, else the last that began (one that was cancelled
         while it waited did not)."""
         ...
 
-    async def attempts(self, owner: str, turn: str) -> Sequence[Attempt]: ...
+    async def attempts(self, scope: str | None, turn: str) -> Sequence[Attempt]: ...
 
-    async def cards(self, owner: str, turn: str) -> Sequence[Card]: ...
+    async def cards(self, scope: str | None, turn: str) -> Sequence[Card]: ...
 
-    async def changes(self, owner: str, after: int, limit: int) -> Sequence[Change]: ...
+    async def calls(self, scope: str | None, turn: str) -> Sequence[StoredCall]:
+        """The turn's tool calls in the order of their first start, without their results."""
+        ...
 
-    async def last_change(self, owner: str) -> int: ...
+    async def audit(self, scope: str | None, *, limit: int, cursor: str | None = None) -> Page[AuditEntry]:
+        """Newest first; with an owner, what was done to that owner's conversations."""
+        ...
+
+    # -- tokens -------------------------------------------------------------------------------------------------------
+
+    async def create_token(self, name: str, role: Role, secret_hash: str, *, by: str) -> Token:
+        """Raises BadRequest: a name is used once, also after it was revoked (audit rows would lie otherwise)."""
+        ...
+
+    async def revoke_token(self, name: str, *, by: str) -> Token:
+        """Idempotent. Raises NotFound."""
+        ...
+
+    async def tokens(self) -> Sequence[Token]:
+        """All, oldest first, the revoked ones too."""
+        ...
+
+    async def token_of(self, secret_hash: str) -> Token | None:
+        """The valid token with this hash; also notes its use, once a minute, without a wait for the disk."""
+        ...
+
+    async def changes(self, scope: str | None, after: int, limit: int) -> Sequence[Change]: ...
+
+    async def last_change(self, scope: str | None) -> int: ...
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -262,8 +379,17 @@ class Store(Protocol):
         """Which of these running turns a person asked to cancel."""
         ...
 
-    async def answers(self, turn: str) -> Mapping[str, Any]:
-        """Decisions of the turn by interrupt id."""
+    async def verdicts(self, turn: str) -> Mapping[str, Card]:
+        """The turn's decided cards by interrupt id."""
+        ...
+
+    async def ledger(self, turn: str) -> Sequence[StoredCall]:
+        """The turn's tool calls, results included where they are not settled."""
+        ...
+
+    async def expire(self, now: datetime) -> datetime | None:
+        """Denies the approvals whose time is over (by `turns.EXPIRY`), each as `decide` does. When the next one is over, None
+        when none is bounded in time."""
         ...
 
     async def orphans(self, now: datetime, held: Collection[str]) -> Sequence[Turn]:
