@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from perdure.effects import OnUncertain
 from perdure.settings import values
 from perdure.settings.values import Reader
 
 DAY_SECONDS = 86_400.0
+LARGEST = 1_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,61 @@ SETTINGS: tuple[Setting, ...] = (
         "After a crash: auto goes on, manual waits for a person.",
         of_agent=True,
     ),
+    Setting(
+        "needs_approval",
+        values.tool_patterns,
+        "Tools (names, globs) that wait for a person before each call.",
+        of_agent=True,
+        many=True,
+    ),
+    Setting(
+        "effects",
+        values.effects,
+        "`glob=class`: what tools do (read, keyed, checkable, once), over what they say themselves.",
+        of_agent=True,
+        many=True,
+    ),
+    Setting(
+        "on_uncertain",
+        values.choice(*map(str, OnUncertain)),
+        "A `once` call whose outcome is not known: ask a person, retry it, or fail the turn.",
+        of_agent=True,
+    ),
+    Setting(
+        "approval_expires_seconds",
+        values.number(0, 3_660 * DAY_SECONDS),
+        "An approval that nobody decides in this time is denied.",
+        of_agent=True,
+    ),
+    Setting(
+        "approval_deciders",
+        values.token_names,
+        "Tokens that alone may decide; else the owner and every operator.",
+        of_agent=True,
+        many=True,
+    ),
+    Setting(
+        "poll",
+        values.tool_patterns,
+        "Tools (names, globs) that `max_identical_calls` does not count.",
+        of_agent=True,
+        many=True,
+    ),
+    Setting("max_model_calls", values.whole(1, LARGEST), "Model calls a turn may make.", of_agent=True),
+    Setting("max_tool_calls", values.whole(1, LARGEST), "Tool calls a turn may start.", of_agent=True),
+    Setting("max_tokens", values.whole(1, LARGEST), "Tokens the models of a turn may use.", of_agent=True),
+    Setting(
+        "max_turn_seconds",
+        values.number(0, 3_660 * DAY_SECONDS),
+        "Time a turn may be worked on; parked time does not count.",
+        of_agent=True,
+    ),
+    Setting(
+        "max_identical_calls",
+        values.whole(1, LARGEST),
+        "The same tool with the same arguments, in a row.",
+        of_agent=True,
+    ),
 )
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -91,6 +146,7 @@ OTHER_VARIABLES = frozenset(
         "PERDURE_DEMO_STEP_SECONDS",
         "PERDURE_DEMO_TOKEN_SECONDS",
         "PERDURE_DEMO_EFFECTS",
+        "PERDURE_DEMO_EFFECT_PAUSE_SECONDS",
         "PERDURE_FAILPOINTS",
         "PERDURE_FAILPOINTS_LOG",
     }
@@ -102,9 +158,3 @@ ONLY_IN_AGENT_TABLES = {
     "max_running": values.whole(1, 100_000),
 }
 """Keys of `[agents.NAME]` beside the settings that belong to agents."""
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` Did you mean X?` or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
-    return f" Did you mean {close[0]}?" if close else ""

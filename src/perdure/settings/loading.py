@@ -20,10 +20,10 @@ from perdure.settings.catalogue import (
     ONLY_IN_AGENT_TABLES,
     OTHER_VARIABLES,
     SETTINGS,
-    did_you_mean,
 )
 from perdure.settings.places import default_database
 from perdure.settings.project import Project
+from perdure.settings.values import did_you_mean
 
 _AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PREFIX = "PERDURE_"
@@ -235,9 +235,19 @@ def _assembled(loading: _Loading, project: Project, agents: tuple[AgentSettings,
         agents=agents,
         import_paths=project.import_paths,
         environment=project.environment,
-        notices=tuple(loading.notices),
+        notices=(*loading.notices, *(notice for agent in agents for notice in _without_effect(agent))),
         origins=dict(loading.origins),
     )
+
+
+def _without_effect(agent: AgentSettings) -> Iterable[str]:
+    """Nobody should believe that a setting guards something while it does nothing."""
+    if not agent.needs_approval:
+        for name in ("approval_expires_seconds", "approval_deciders"):
+            if getattr(agent, name):
+                yield f"Agent `{agent.name}`: `{name}` does nothing while `needs_approval` names no tool."
+    if agent.poll and agent.max_identical_calls is None:
+        yield f"Agent `{agent.name}`: `poll` does nothing while `max_identical_calls` is not set."
 
 
 def _combinations(settings: Settings, origins: Mapping[str, str]) -> Iterable[str]:

@@ -6,16 +6,29 @@ the end of the sentence "`port` …".
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from perdure.effects import EffectClass
+
 Reader = Callable[[Any, Path], Any]
 
+EFFECT_CLASSES = tuple(map(str, EffectClass))
+
 _HOST_NAME = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
+_TOOL_PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]!-]+")
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean X?` or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def whole(minimum: int, maximum: int) -> Reader:
@@ -51,10 +64,16 @@ def number(above: float, maximum: float) -> Reader:
 def choice(*allowed: str) -> Reader:
     def read(raw: Any, base: Path) -> str:
         if raw not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}, not {raw!r}")
+            raise ValueError(f"must be one of {', '.join(allowed)}, not {raw!r}{_meant(raw, allowed)}")
         return str(raw)
 
     return read
+
+
+def _meant(raw: Any, allowed: Sequence[str]) -> str:
+    """`; did you mean X?`, inside a sentence, or nothing."""
+    hint = did_you_mean(raw, allowed) if isinstance(raw, str) else ""
+    return f"; {hint.strip()[0].lower()}{hint.strip()[1:]}" if hint else ""
 
 
 def text(raw: Any, base: Path) -> str:
@@ -117,4 +136,51 @@ def host_names(raw: Any, base: Path) -> tuple[str, ...]:
             raise ValueError(
                 f"needs exact names such as `agents.example.com` or `agents.example.com:8700`, not {name!r}"
             )
+    return found
+
+
+def tool_patterns(raw: Any, base: Path) -> tuple[str, ...]:
+    """Tool names, or globs on them (`fs__write_*`)."""
+    found = names(raw, base)
+    for pattern in found:
+        _check_pattern(pattern)
+    return found
+
+
+def _check_pattern(pattern: str) -> None:
+    if not _TOOL_PATTERN.fullmatch(pattern):
+        raise ValueError(f"needs tool names or globs such as `restart_service` or `fs__write_*`, not {pattern!r}")
+
+
+def effects(raw: Any, base: Path) -> tuple[str, ...]:
+    """`glob=class` in the order they are asked; in a file also a table of glob → class."""
+    found = tuple(_assignments(raw)) if isinstance(raw, Mapping) else names(raw, base)
+    seen: dict[str, str] = {}
+    for entry in found:
+        pattern, separator, effect = (part.strip() for part in entry.rpartition("="))
+        if not separator:
+            raise ValueError(f"needs `glob=class` with a class of {', '.join(EFFECT_CLASSES)}, not {entry!r}")
+        _check_pattern(pattern)
+        if effect not in EFFECT_CLASSES:
+            meant = _meant(effect, EFFECT_CLASSES)
+            raise ValueError(f"gives {pattern!r} one of {', '.join(EFFECT_CLASSES)}, not {effect!r}{meant}")
+        if pattern in seen:
+            raise ValueError(f"names {pattern!r} twice; the first that matches decides")
+        seen[pattern] = effect
+    return tuple(f"{pattern}={effect}" for pattern, effect in seen.items())
+
+
+def _assignments(table: Mapping[Any, Any]) -> Iterator[str]:
+    for pattern, effect in table.items():
+        if not isinstance(effect, str):
+            raise ValueError(f"needs a class for {pattern!r} as a text, not {effect!r}")
+        yield f"{pattern}={effect}"
+
+
+def token_names(raw: Any, base: Path) -> tuple[str, ...]:
+    """Names of tokens, as `perdure tokens list` shows them."""
+    found = names(raw, base)
+    for name in found:
+        if not _TOKEN_NAME.fullmatch(name):
+            raise ValueError(f"needs names of tokens (letters, digits, `_`, `-`, `.`), not {name!r}")
     return found

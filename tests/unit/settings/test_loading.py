@@ -69,7 +69,13 @@ def test_all_problems_are_told_at_once(load_here: Load) -> None:
 
 @pytest.mark.parametrize(
     "variable",
-    ["PERDURE_DEMO_STEP_SECONDS", "PERDURE_DEMO_TOKEN_SECONDS", "PERDURE_DEMO_EFFECTS", "PERDURE_FAILPOINTS"],
+    [
+        "PERDURE_DEMO_STEP_SECONDS",
+        "PERDURE_DEMO_TOKEN_SECONDS",
+        "PERDURE_DEMO_EFFECTS",
+        "PERDURE_DEMO_EFFECT_PAUSE_SECONDS",
+        "PERDURE_FAILPOINTS",
+    ],
 )
 def test_variables_that_others_read_are_known(load_here: Load, variable: str) -> None:
     load_here({variable: "1"})
@@ -100,6 +106,21 @@ def test_variables_that_others_read_are_known(load_here: Load, variable: str) ->
         ("context_tokens", "0"),
         ("recursion_limit", "none"),
         ("database", "a\0b"),
+        ("needs_approval", "restart service"),
+        ("needs_approval", "fs/write"),
+        ("effects", "charge_card"),
+        ("effects", "charge card=once"),
+        ("effects", "charge_card=onse"),
+        ("effects", "note=keyed,note=once"),
+        ("on_uncertain", "askk"),
+        ("approval_expires_seconds", "0"),
+        ("approval_deciders", "Ada Lovelace"),
+        ("poll", "=read"),
+        ("max_model_calls", "0"),
+        ("max_tool_calls", "1.5"),
+        ("max_tokens", "many"),
+        ("max_turn_seconds", "-1"),
+        ("max_identical_calls", "0"),
     ],
 )
 def test_a_value_that_cannot_be_right_is_refused_by_name(load_here: Load, name: str, value: str) -> None:
@@ -245,6 +266,88 @@ def test_a_fault_of_the_file_is_told_with_its_place(load_here: Load, tmp_path: P
 def test_a_project_file_that_is_not_text_is_told(load_here: Load, tmp_path: Path) -> None:
     (tmp_path / "perdure.toml").write_bytes(b"\xff\xfe")
     assert "not valid TOML" in problems(load_here)[0]
+
+
+GATED = """
+needs_approval = ["restart_service", "fs__write_*"]
+max_tool_calls = 50
+[effects]
+"*" = "once"
+[agents.careful]
+approval_expires_seconds = 3600
+approval_deciders = ["ops"]
+on_uncertain = "fail"
+[agents.careful.effects]
+"fs__read_*" = "read"
+note = "keyed"
+"fs__*" = "once"
+[agents.quick]
+effects = ["look=read", "*=keyed"]
+needs_approval = []
+poll = ["job_*"]
+max_identical_calls = 5
+"""
+
+
+def test_what_is_said_of_an_agents_tools_comes_as_a_table_or_a_list_and_keeps_its_order(
+    load_here: Load, tmp_path: Path
+) -> None:
+    (tmp_path / "perdure.toml").write_text(GATED)
+    careful, quick = load_here().agents
+    assert careful.effects == ("fs__read_*=read", "note=keyed", "fs__*=once")
+    assert quick.effects == ("look=read", "*=keyed")
+    assert (careful.needs_approval, quick.needs_approval) == (("restart_service", "fs__write_*"), ())
+    assert (careful.approval_expires_seconds, careful.approval_deciders, careful.on_uncertain) == (
+        3600.0,
+        ("ops",),
+        "fail",
+    )
+    assert (quick.poll, quick.max_identical_calls, quick.max_tool_calls) == (("job_*",), 5, 50)
+    assert load_here().notices == ()
+
+
+def test_effects_and_gates_come_from_the_environment_and_flags_too(load_here: Load) -> None:
+    (agent,) = load_here(
+        {"PERDURE_EFFECTS": "note=keyed, *=once", "PERDURE_NEEDS_APPROVAL": "a"},
+        needs_approval=["restart_service", "fs__write_*"],
+        max_turn_seconds="90",
+    ).agents
+    assert agent.effects == ("note=keyed", "*=once")
+    assert agent.needs_approval == ("restart_service", "fs__write_*")
+    assert agent.max_turn_seconds == 90.0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("on_uncertain = 'askk'", "did you mean ask?"),
+        ("[agents.a.effects]\nnote = 'keyd'", "did you mean keyed?"),
+        ("[agents.a.effects]\nnote = 3", "needs a class for 'note'"),
+        ("[agents.a.effects]\n'a b' = 'once'", "not 'a b'"),
+        ("[agents.a]\nneed_approval = ['x']", "Did you mean needs_approval?"),
+        ("[agents.a]\nmax_toolcalls = 3", "Did you mean max_tool_calls?"),
+    ],
+)
+def test_a_mistyped_gate_is_told_with_what_was_probably_meant(
+    load_here: Load, tmp_path: Path, content: str, said: str
+) -> None:
+    (tmp_path / "perdure.toml").write_text(content)
+    found = problems(load_here)
+    assert len(found) == 1 and said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("approval_expires_seconds = 60", "approval_expires_seconds"),
+        ("approval_deciders = ['ops']", "approval_deciders"),
+        ("poll = ['look']", "poll"),
+    ],
+)
+def test_a_setting_that_guards_nothing_is_told(load_here: Load, tmp_path: Path, content: str, name: str) -> None:
+    (tmp_path / "perdure.toml").write_text(content)
+    (notice,) = load_here().notices
+    assert f"`{name}` does nothing" in notice
 
 
 # -- langgraph.json ---------------------------------------------------------------------------------------------------
