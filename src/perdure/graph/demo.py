@@ -106,6 +106,18 @@ def _loop(exchange: _Exchange) -> _Reply:
     return _Reply(calls=(("tick", {"n": ticks + 1}),))
 
 
+def _call(exchange: _Exchange) -> _Reply:
+    """`/call TOOL {"argument": 1}`, one a line: calls of any tools of the agent, one's own included, at once."""
+    if exchange.results:
+        return _Reply("\n".join(f'{each.name} answered: "{text_of(each)}"' for each in exchange.results))
+    lines = [line.partition(" ")[2].strip().partition(" ") for line in exchange.message.splitlines() if line.strip()]
+    try:
+        calls = tuple((name, dict(json.loads(arguments or "{}"))) for name, _, arguments in lines)
+    except (ValueError, TypeError):
+        return _Reply('I call a tool when told so with JSON: /call TOOL {"argument": 1}')
+    return _Reply(calls=calls)
+
+
 def _explain(exchange: _Exchange) -> _Reply:
     return _Reply(
         f'You said: "{exchange.message}". I am the built-in demo model and only repeat. For a real one, set '
@@ -118,6 +130,7 @@ _COMMANDS: tuple[tuple[str, Callable[[_Exchange], _Reply]], ...] = (
     ("/fail", _fail),
     ("/crash", _crash),
     ("/loop", _loop),
+    ("/call ", _call),
 )
 _PHRASES: tuple[tuple[str, Callable[[_Exchange], _Reply]], ...] = (
     ("four-step job", _four_steps),

@@ -77,6 +77,18 @@ async def test_loop_ticks_with_rising_numbers_until_the_step_limit(chat: Convers
     assert [each["args"] for each in lines(effects)] == [{"n": n} for n in range(1, 13)]
 
 
+async def test_call_calls_the_named_tools_of_the_agent_one_a_line(chat: Conversation, effects: Path) -> None:
+    messages = await chat.say('/call tick {"n": 4}\n/call tick {"n": 5}')
+    assert calls(messages) == [[("tick", {"n": 4}), ("tick", {"n": 5})]]
+    assert messages[-1].content == 'tick answered: "Tick 4."\ntick answered: "Tick 5."'
+    assert sorted(str(each["args"]) for each in lines(effects)) == ["{'n': 4}", "{'n': 5}"]  # at once: in any order
+
+
+@pytest.mark.parametrize("said", ["/call tick {n: 4}", "/call tick [4]", "/call tick 4"])
+async def test_call_says_how_when_what_follows_is_no_json_object(chat: Conversation, said: str) -> None:
+    assert '/call TOOL {"argument": 1}' in str((await chat.say(said))[-1].content)
+
+
 async def test_anything_else_is_repeated_with_a_word_on_real_models(chat: Conversation) -> None:
     messages = await chat.say("good morning")
     assert '"good morning"' in str(messages[-1].content)
