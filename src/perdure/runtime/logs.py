@@ -1,7 +1,8 @@
 """Logs: structured, to standard error, readable on a terminal and JSON elsewhere, without secrets.
 
-Everything passes here, also what libraries log through the standard module. Values of known secrets and of fields whose
-name says that they are secret are masked in the last step, after exceptions have become text.
+Everything passes here, also what libraries log through the standard module. Values of known secrets, everything that looks like
+the secret of a named token, and fields whose name says that they are secret or what a tool was called with are masked in the
+last step, after exceptions have become text.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, TextIO
 
 import structlog
 
+from perdure.api.auth import SECRET_PREFIX
 from perdure.config import Settings
 
 MASK = "***"
@@ -25,6 +27,12 @@ _SECRET_NAME = re.compile(
     r"(?i)(^|[_\-.])(token|secret|password|passwd|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|authorization|"
     r"cookie|set-cookie)$"
 )
+_CONTENT_NAMES = frozenset({"arguments", "args", "kwargs", "tool_input", "tool_output", "result"})
+"""What people and models say to tools and hear from them: it stands in the journal, behind a token, and nowhere else."""
+
+_NAMED_SECRET = re.escape(SECRET_PREFIX) + r"[A-Za-z0-9_-]{16,}"
+"""The secrets of named tokens are not known here, only their hashes: they are recognised by how they begin."""
+
 _CHATTY = ("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "mcp", "asyncio", "uvicorn.error")
 
 Line = MutableMapping[str, Any]
@@ -33,6 +41,11 @@ Line = MutableMapping[str, Any]
 def secret_name(name: str) -> bool:
     """`OPENAI_API_KEY`, `token`, `x-api-key`, `Authorization`; not `input_tokens` or `idempotency_key`."""
     return _SECRET_NAME.search(name) is not None
+
+
+def hidden_name(name: str) -> bool:
+    """Whether a field of this name is masked whatever it holds."""
+    return name in _CONTENT_NAMES or secret_name(name)
 
 
 def secret_values(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
@@ -54,18 +67,18 @@ class Redaction:
         self._values.add(value)
         self._pattern = self._compiled()
 
-    def _compiled(self) -> re.Pattern[str] | None:
+    def _compiled(self) -> re.Pattern[str]:
         ordered = sorted(self._values, key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        return re.compile("|".join([_NAMED_SECRET, *map(re.escape, ordered)]))
 
     def __call__(self, logger: Any, method: str, line: Line) -> Line:
-        return {name: MASK if secret_name(name) else self._masked(value) for name, value in line.items()}
+        return {name: MASK if hidden_name(name) else self._masked(value) for name, value in line.items()}
 
     def _masked(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._pattern.sub(MASK, value) if self._pattern else value
+            return self._pattern.sub(MASK, value)
         if isinstance(value, Mapping):
-            return {str(name): MASK if secret_name(str(name)) else self._masked(part) for name, part in value.items()}
+            return {str(name): MASK if hidden_name(str(name)) else self._masked(part) for name, part in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self._masked(part) for part in value]
         if value is None or isinstance(value, bool | int | float):

@@ -105,7 +105,6 @@ class Runtime:
         settings = self.settings
         assert settings.database is not None
         self.token, token_file = load_or_create_token(settings, settings.database)
-        self.access = Access(self.token, settings, self.clock)
         self.streams = Streams(heartbeat_seconds=settings.heartbeat_seconds)
         port = LocalAgents(
             self.store,
@@ -115,6 +114,7 @@ class Runtime:
             draining=lambda: self._draining,
             warnings=self.warnings,
         )
+        self.access = Access(self.token, settings, self.clock, token_of=port.token_of)
         app = create_app(port, settings, self.access, streams=self.streams, statistics=self.store.statistics)
         bound = listen(settings.host, settings.port)
         self.address = address_of(bound, settings.host)

@@ -22,7 +22,7 @@ EFFECT_CLASSES = tuple(map(str, EffectClass))
 
 _HOST_NAME = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 _TOOL_PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]!-]+")
-_TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -182,5 +182,5 @@ def token_names(raw: Any, base: Path) -> tuple[str, ...]:
     found = names(raw, base)
     for name in found:
         if not _TOKEN_NAME.fullmatch(name):
-            raise ValueError(f"needs names of tokens (letters, digits, `_`, `-`, `.`), not {name!r}")
+            raise ValueError(f"needs names of tokens (letters, digits, `.`, `_`, `@`, `-`), not {name!r}")
     return found

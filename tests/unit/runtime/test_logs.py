@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
+from perdure.api.auth import new_secret
 from perdure.config import Settings
 from perdure.runtime.logs import Redaction, secret_name, secret_values, set_up
 
@@ -68,6 +69,25 @@ def test_a_secret_that_is_known_later_is_masked_from_then_on(stream: io.StringIO
     redaction.add("generated-later")
     structlog.get_logger("perdure.test").info("made generated-later")
     assert "generated-later" not in stream.getvalue()
+
+
+def test_the_secret_of_a_named_token_is_masked_although_nobody_here_knows_it(stream: io.StringIO) -> None:
+    set_up_json(stream)
+    secret = new_secret()
+    structlog.get_logger("perdure.test").info("asked", url=f"http://x/?token={secret}", header=f"Bearer {secret}")
+    try:
+        raise ValueError(f"{secret} was refused")
+    except ValueError:
+        logging.getLogger("library").exception("with %s", [secret])
+    assert secret not in stream.getvalue() and "pdt_" not in stream.getvalue()
+    assert stream.getvalue().count("***") == 4
+
+
+def test_what_a_tool_was_called_with_and_what_it_gave_is_masked_by_the_fields_name(stream: io.StringIO) -> None:
+    set_up_json(stream)
+    log = structlog.get_logger("perdure.test")
+    log.info("called", arguments={"amount": "canary"}, call={"args": ["canary"], "name": "refund"}, result="canary")
+    assert "canary" not in stream.getvalue() and "refund" in stream.getvalue()
 
 
 def test_a_field_that_speaks_of_tokens_as_text_is_not_masked() -> None:
