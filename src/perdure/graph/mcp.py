@@ -1,35 +1,53 @@
 """MCP servers of an agent: connected on first need, kept open, isolated from each other, reconnected when lost.
 
 A server that cannot be reached hides nothing but itself: its tools are absent, `problems()` says why, and the next turn
-tries again after reading the file anew. Reading a conversation never connects to anything.
+tries again after reading the file anew. Without a server that is `required` the agent does not answer. Reading a
+conversation never connects to anything.
+
+What a call raises tells what became of it: `CallLost` says that nobody knows (it was under way when its server or its
+time was lost, so it stays uncertain); any other ToolException is an outcome (the tool's own error, the server's refusal,
+or a server that could not be reached, which was then not called).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import hashlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from langchain_core.tools import BaseTool, ToolException
+from langchain_core.tools import ToolException
 from mcp import McpError, types
-from pydantic import PrivateAttr
 
 from perdure import ledger
 from perdure.clock import Clock
 from perdure.errors import ConfigurationError
+from perdure.graph.errors import GraphFailure
+from perdure.graph.limits import LimitExpired, TimeLimit
 from perdure.graph.mcp_config import McpConfig, ServerSpec, parse_mcp_config
 from perdure.graph.mcp_connection import Connection, NeverSent, ServerLost
+from perdure.graph.mcp_tool import McpTool, bound_tool, result_text
+from perdure.turns import FailureCode
 
 CONNECT_SECONDS = 30.0
 _PING_SECONDS = 5.0
 _SLOW_SECONDS = 2.0
-_LONGEST_NAME = 64
-"""What model providers accept."""
+_FIRST_WAIT_SECONDS = 0.25
+_LONGEST_WAIT_SECONDS = 4.0
+
+
+class CallLost(ToolException):
+    """The call reached the server and its outcome is not known: it may or may not have taken effect."""
+
+
+class ServerMissing(GraphFailure):
+    """A server that is `required` cannot be reached: the agent does not answer without it."""
+
+    failure_code = FailureCode.TOOL_FAILURE
+    reason = "mcp_server_missing"
+    code = str(FailureCode.TOOL_FAILURE)
 
 
 def read_mcp_config(path: Path, environment: Mapping[str, str] | None = None) -> McpConfig:
@@ -42,20 +60,6 @@ def read_mcp_config(path: Path, environment: Mapping[str, str] | None = None) ->
     return parse_mcp_config(text, source=path, environment=os.environ if environment is None else environment)
 
 
-class McpTool(BaseTool):
-    """One tool of a server. Its arguments are checked by the server, against the schema the model is shown."""
-
-    server_name: str
-    remote_name: str
-    _server: McpServer = PrivateAttr()
-
-    def _run(self, *_: Any, **__: Any) -> str:
-        raise NotImplementedError("MCP tools are asynchronous")
-
-    async def _arun(self, /, **arguments: Any) -> str:
-        return await self._server.call(self.remote_name, arguments)
-
-
 class McpServer:
     """One configured server and its current session."""
 
@@ -63,11 +67,12 @@ class McpServer:
         self.spec = spec
         self.problem: str | None = None
         self._clock = clock
-        self._connect_seconds = connect_seconds
+        self._connect_seconds = spec.options.init_seconds or connect_seconds
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[Connection] | None = None
         self._tools: dict[str, McpTool] = {}
         self._tools_of: Sequence[types.Tool] = ()
+        self._misfits: Sequence[str] = ()
         self._slow_failure_of: str | None = None
         self._suspect = False
         self._calls = 0
@@ -79,11 +84,11 @@ class McpServer:
 
         A server that took long to fail is asked only once per turn.
         """
-        if turn is not None and self._slow_failure_of == turn and not self._alive:
+        if turn is not None and self._slow_failure_of == turn and not self.alive:
             return {}
         started = self._clock.monotonic()
         try:
-            connection = await self._listed()
+            connection = await self._awaited()
         except (ServerLost, McpError) as error:
             slow = self._clock.monotonic() - started > _SLOW_SECONDS
             self._slow_failure_of = turn if slow else None
@@ -99,33 +104,48 @@ class McpServer:
             return self._unavailable(error)
         return self._named(connection).get(name)
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        """The result's text. Raises ToolException: the tool's own error, or what became of the server."""
+    async def call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
+        """The result's text. Raises CallLost when nobody knows what became of the call, else ToolException: see above."""
         self._calls += 1
         self._idle.clear()
         try:
-            return _text(await self._call(tool, arguments))
-        except asyncio.CancelledError:
+            return result_text(await self._call(tool, arguments, meta))
+        except (asyncio.CancelledError, CallLost):
             # Given up by its time limit or with its turn: a server that hangs must not keep its place.
             self._suspect = True
             raise
         except McpError as error:
             raise ToolException(error.error.message) from error
+        except NeverSent as error:
+            raise ToolException(f"{self._unavailable(error)} It was not called.") from error
         except ServerLost as error:
-            sure = isinstance(error, NeverSent)
-            fate = "It was not called." if sure else "The call was under way: it may or may not have taken effect."
-            raise ToolException(f"{self._unavailable(error)} {fate}") from error
+            fate = "The call was under way: it may or may not have taken effect."
+            raise CallLost(f"{self._unavailable(error)} {fate}") from error
         finally:
             self._calls -= 1
             if not self._calls:
                 self._idle.set()
 
-    async def _call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        connection = await self._connected()
+    async def _call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> types.CallToolResult:
         try:
-            return await connection.call(tool, arguments)
+            return await self._limited(await self._connected(), tool, arguments, meta)
         except NeverSent:
-            return await (await self._connected()).call(tool, arguments)
+            return await self._limited(await self._connected(), tool, arguments, meta)
+
+    async def _limited(
+        self, connection: Connection, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
+    ) -> types.CallToolResult:
+        seconds = self.spec.options.call_seconds.of(tool)
+        if seconds is None:
+            return await connection.call(tool, arguments, meta)
+        try:
+            async with TimeLimit(self._clock, seconds):
+                return await connection.call(tool, arguments, meta)
+        except LimitExpired:
+            raise CallLost(
+                f"The MCP server `{self.spec.name}` did not answer within {seconds:g} seconds and was given up. "
+                "The call may still be at work, and may or may not have taken effect."
+            ) from None
 
     async def retire(self) -> None:
         """Closes once no call is under way."""
@@ -139,9 +159,27 @@ class McpServer:
         if self._connection is not None:
             await self._connection.close()
 
+    def problems(self) -> list[str]:
+        """Why it is not available, or what its entry says that fits none of its tools."""
+        return [self.problem] if self.problem else [f"MCP server `{self.spec.name}`: {each}." for each in self._misfits]
+
     @property
-    def _alive(self) -> bool:
+    def alive(self) -> bool:
         return self._connection is not None and not self._connection.lost
+
+    async def _awaited(self) -> Connection:
+        """A required server that others start is waited for: it may still be on its way up."""
+        patient = self.spec.options.required and self.spec.transport != "stdio"
+        until = self._clock.monotonic() + (self._connect_seconds if patient else 0)
+        wait = _FIRST_WAIT_SECONDS
+        while True:
+            try:
+                return await self._listed()
+            except (ServerLost, McpError):
+                if self._clock.monotonic() + wait > until:
+                    raise
+            await self._clock.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
     async def _listed(self) -> Connection:
         """The live session with its list of tools up to date."""
@@ -177,20 +215,15 @@ class McpServer:
     def _named(self, connection: Connection) -> Mapping[str, McpTool]:
         """Tool objects are kept as long as the list is the same: their schemas are costly to make."""
         if self._tools_of is not connection.tools:
-            self._tools = {tool.name: tool for tool in (self._tool(each) for each in connection.tools)}
+            options = self.spec.options
+            offered = [each for each in connection.tools if options.offers(each.name)]
+            bound = [bound_tool(self.spec.name, self, each, options) for each in offered]
+            self._tools = {tool.name: tool for tool in bound}
             self._tools_of = connection.tools
+            self._misfits = options.misfits(
+                {each.name: each.inputSchema.get("properties", {}) for each in connection.tools}
+            )
         return self._tools
-
-    def _tool(self, described: types.Tool) -> McpTool:
-        tool = McpTool(
-            name=tool_name(self.spec.name, described.name),
-            description=described.description or described.title or described.name,
-            args_schema={"properties": {}, **described.inputSchema},
-            server_name=self.spec.name,
-            remote_name=described.name,
-        )
-        tool._server = self
-        return tool
 
     def _unavailable(self, error: Exception) -> str:
         return f"The MCP server `{self.spec.name}` is not available: {str(error).rstrip('.')}."
@@ -209,11 +242,30 @@ class McpServers:
         self._reading = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
 
+    async def start(self) -> None:
+        """Connects to the servers that are `required`. Raises ServerMissing when one of them cannot be reached."""
+        await self._read()
+        required = [each for each in self._servers.values() if each.spec.options.required]
+        await asyncio.gather(*(each.tools(None) for each in required))
+        self._insist()
+
+    def missing(self) -> list[str]:
+        """Why the agent cannot answer now: each required server that is not connected, one sentence each."""
+        required = [each for each in self._servers.values() if each.spec.options.required and not each.alive]
+        return [each.problem or f"The MCP server `{each.spec.name}` is not connected yet." for each in required]
+
+    def _insist(self) -> None:
+        missing = self.missing()
+        if missing:
+            raise ServerMissing(f"{' '.join(missing)} The agent does not answer without it: start it, then resume.")
+
     async def tools(self) -> list[McpTool]:
+        """The tools of all servers that can be reached. Raises ServerMissing when one that is `required` cannot."""
         await self._read()
         attempt = ledger.current.get()
         turn = attempt.turn if attempt is not None else None
         found = await asyncio.gather(*(each.tools(turn) for each in self._servers.values()))
+        self._insist()
         return [tool for tools in found for tool in tools.values()]
 
     async def find(self, name: str) -> McpTool | str | None:
@@ -223,8 +275,8 @@ class McpServers:
         return await server.find(name) if server is not None and "__" in name else None
 
     def problems(self) -> list[str]:
-        problems = [self._problem, *(each.problem for each in self._servers.values())]
-        return [each for each in problems if each]
+        own = [self._problem] if self._problem else []
+        return [*own, *(problem for each in self._servers.values() for problem in each.problems())]
 
     async def close(self) -> None:
         servers = list(self._servers.values())
@@ -261,35 +313,6 @@ class McpServers:
             task = asyncio.create_task(gone.retire())
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
-
-
-def tool_name(server: str, tool: str) -> str:
-    """`server__tool`, in the letters and the length that model providers accept."""
-    name = f"{server}__{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    return f"{name[: _LONGEST_NAME - 9]}_{hashlib.sha256(tool.encode()).hexdigest()[:8]}"
-
-
-def _text(result: types.CallToolResult) -> str:
-    """Text only: other content is named in brackets. Raises ToolException for a result that is an error."""
-    parts = [_content_text(each) for each in result.content]
-    if not parts and result.structuredContent is not None:
-        parts = [str(result.structuredContent)]
-    text = "\n".join(parts)
-    if result.isError:
-        raise ToolException(text or "the server gave no reason")
-    return text
-
-
-def _content_text(content: types.ContentBlock) -> str:
-    if isinstance(content, types.TextContent):
-        return content.text
-    if isinstance(content, types.EmbeddedResource) and isinstance(content.resource, types.TextResourceContents):
-        return content.resource.text
-    if isinstance(content, types.ResourceLink):
-        return f"[link {content.uri}]"
-    return f"[{content.type}]"
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

@@ -15,11 +15,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from perdure.errors import ConfigurationError
+from perdure.graph.mcp_options import OPTION_KEYS, ServerOptions, read_options, switched_off
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _HTTP = frozenset({"http", "streamable_http", "streamable-http", "streamablehttp"})
-_USED = frozenset({"command", "args", "env", "cwd", "url", "headers", "type", "transport", "disabled"})
+_USED = OPTION_KEYS | {"command", "args", "env", "cwd", "url", "headers", "type", "transport"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class ServerSpec:
     cwd: Path | None = None
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    options: ServerOptions = field(default_factory=ServerOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +101,18 @@ class _Reading:
         if not isinstance(entry, dict):
             self._fault(key, "it must be an object with `command` (a program) or `url` (a remote server)")
             return None
-        if entry.get("disabled") is True:
+        if switched_off(key, entry, self._fault):
             return None
         for unknown in sorted(set(entry) - _USED):
             if not unknown.startswith("_"):
                 self._notices.append(f"{self._source}: {key}.{unknown} has no meaning for Perdure and is not used.")
         transport = self._transport(key, entry)
+        options = read_options(key, entry, self._fault)
         if transport is None:
             return None
-        return self._stdio(key, name, entry) if transport == "stdio" else self._remote(key, name, entry, transport)
+        if transport == "stdio":
+            return self._stdio(key, name, entry, options)
+        return self._remote(key, name, entry, transport, options)
 
     def _transport(self, key: str, entry: Mapping[str, Any]) -> str | None:
         if ("command" in entry) == ("url" in entry):
@@ -127,7 +132,7 @@ class _Reading:
             return None
         return kind
 
-    def _stdio(self, key: str, name: str, entry: Mapping[str, Any]) -> ServerSpec:
+    def _stdio(self, key: str, name: str, entry: Mapping[str, Any], options: ServerOptions) -> ServerSpec:
         args = entry.get("args", [])
         if not isinstance(args, list):
             self._fault(f"{key}.args", "it must be a list of texts")
@@ -140,14 +145,17 @@ class _Reading:
             args=tuple(self._text(f"{key}.args[{index}]", each) for index, each in enumerate(args)),
             env=self._texts(f"{key}.env", entry.get("env")),
             cwd=(self._source.parent / Path(cwd).expanduser()).resolve(),
+            options=options,
         )
 
-    def _remote(self, key: str, name: str, entry: Mapping[str, Any], transport: str) -> ServerSpec:
+    def _remote(
+        self, key: str, name: str, entry: Mapping[str, Any], transport: str, options: ServerOptions
+    ) -> ServerSpec:
         url = self._text(f"{key}.url", entry["url"], required=True)
         if url and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
             self._fault(f"{key}.url", f"{url!r} is not an http or https address")
         headers = self._texts(f"{key}.headers", entry.get("headers"))
-        return ServerSpec(name=name, transport=transport, url=url, headers=headers)
+        return ServerSpec(name=name, transport=transport, url=url, headers=headers, options=options)
 
     def _texts(self, key: str, value: Any) -> Mapping[str, str]:
         if value is None:

@@ -2,7 +2,8 @@
 
 The protocol's client is built on cancel scopes, which must be left in the task that entered them: so a task per session,
 and calls from other tasks. It also leaves a call waiting for ever when the answer's stream is cut: so every call
-races with the loss of the session, and the streams of answers are watched.
+races with the loss of the session. Each call carries a note of how far it came: a call that never left may be sent again,
+also while others were under way.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,12 +24,13 @@ from mcp import ClientSession, McpError, StdioServerParameters, types
 from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
 from perdure.clock import Clock
 from perdure.graph.limits import LimitExpired, TimeLimit
 from perdure.graph.mcp_config import ServerSpec
+from perdure.graph.mcp_http import WatchedClient
 
 _Reader = MemoryObjectReceiveStream[SessionMessage | Exception]
 _Writer = MemoryObjectSendStream[SessionMessage]
@@ -36,11 +39,9 @@ T = TypeVar("T")
 
 _CHILD = Path(__file__).with_name("stdio_child.py")
 _STDERR_BYTES = 2000
-_HTTP_SECONDS = 10.0
 _CLOSE_SECONDS = 10.0
 """A local server gets two seconds after its input closed, two more after SIGTERM, then it is killed."""
 
-_SESSION_TERMINATED = "Session terminated"
 _CLIENT = types.Implementation(name="perdure", version="0")
 
 
@@ -49,7 +50,14 @@ class ServerLost(Exception):
 
 
 class NeverSent(ServerLost):
-    """The session was gone before the call reached the server: it may be sent again."""
+    """The call did not reach the server, or was turned away at its door: it may be sent again."""
+
+
+@dataclass
+class _Handover(ClientMessageMetadata):
+    """How far a request came; travels beside it through the protocol's client."""
+
+    sent: bool = False
 
 
 class Connection:
@@ -65,7 +73,7 @@ class Connection:
         self._session: ClientSession | None = None
         self._owner: asyncio.Task[None] | None = None
         self._stderr = _Tail()
-        self._unreachable = False
+        self._handed: dict[types.RequestId, _Handover] = {}
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
         self._lost: asyncio.Future[str] = loop.create_future()
@@ -83,23 +91,23 @@ class Connection:
         return f"{reason}. It wrote: {said}" if said else reason
 
     async def open(self, limit_seconds: float) -> None:
-        """Raises ServerLost; then nothing of it is left running."""
+        """Raises NeverSent; then nothing of it is left running."""
         self._owner = asyncio.create_task(self._live(), name=f"mcp {self.spec.name}")
         try:
             async with TimeLimit(self._clock, limit_seconds):
                 await _either(self._ready, self._lost)
         except LimitExpired:
-            self._lose(f"it did not answer within {limit_seconds:g} seconds")
+            self.lose(f"it did not answer within {limit_seconds:g} seconds")
             await self._end()
         except BaseException:
             await self._end()
             raise
         if self.lost:
             await self._end()
-            raise ServerLost(self.reason)
+            raise NeverSent(self.reason)
 
     async def close(self) -> None:
-        self._lose("it was closed")
+        self.lose("it was closed")
         await self._end()
 
     async def _end(self) -> None:
@@ -112,9 +120,20 @@ class Connection:
         self._owner.cancel()
         await asyncio.wait({self._owner})
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """Raises ServerLost (NeverSent when it is sure), or McpError with the server's own refusal."""
-        return await self._request(lambda session: session.call_tool(tool, dict(arguments)))
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any] | None = None
+    ) -> types.CallToolResult:
+        """`meta` goes into the request's `_meta`. Raises ServerLost (NeverSent when it is sure), or McpError with the server's
+        own refusal."""
+        parameters = types.CallToolRequestParams.model_validate(
+            {"name": tool, "arguments": dict(arguments), "_meta": dict(meta) if meta else None}
+        )
+        request = types.ClientRequest(types.CallToolRequest(params=parameters))
+        handover = _Handover()
+        # Not `session.call_tool`: what took effect is told to the model, also when it does not fit the server's own schema.
+        return await self._request(
+            lambda session: session.send_request(request, types.CallToolResult, metadata=handover), handover
+        )
 
     async def refresh(self) -> None:
         """Asks for the list of tools again."""
@@ -132,42 +151,48 @@ class Connection:
             return True  # it does not know pings, but it speaks
         return True
 
-    async def _request(self, ask: Callable[[ClientSession], Coroutine[Any, Any, T]]) -> T:
+    async def _request(
+        self, ask: Callable[[ClientSession], Coroutine[Any, Any, T]], handover: _Handover | None = None
+    ) -> T:
         if self._session is None or self.lost:
             raise NeverSent(self.reason)
         request = asyncio.ensure_future(ask(self._session))
         try:
             await _either(request, self._lost)
             if not request.done():
-                raise NeverSent(self.reason) if self._unreachable else ServerLost(self.reason)
+                raise self._gone(handover)
             return request.result()
         except McpError as error:
-            if error.error.message == _SESSION_TERMINATED:
-                self._lose("the server does not know the session any more")
-                raise NeverSent(self.reason) from error
             if error.error.code == types.CONNECTION_CLOSED:
-                self._lose("the connection was closed")
-                raise ServerLost(self.reason) from error
+                self.lose("the connection was closed")
+                raise self._gone(handover) from error
             raise
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
-            self._lose("the connection was closed")
-            raise NeverSent(self.reason) from error
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream) as error:
+            self.lose("the connection was closed")
+            raise self._gone(handover) from error
         finally:
+            self._forget(handover)
             if not request.done():
                 request.cancel()
+
+    def _gone(self, handover: _Handover | None) -> ServerLost:
+        sent = handover is None or handover.sent
+        return ServerLost(self.reason) if sent else NeverSent(self.reason)
 
     async def _live(self) -> None:
         """The owner: everything is entered and left here."""
         reason = "the connection was closed"
         outlet, inlet = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outbox, leaving = anyio.create_memory_object_stream[SessionMessage](0)
         streams = ExitStack()
-        streams.callback(outlet.close)
-        streams.callback(inlet.close)
+        for each in (outlet, inlet, outbox, leaving):
+            streams.callback(each.close)
         try:
             async with self._transport() as (read, write), anyio.create_task_group() as group:
                 streams.callback(read.close)
-                async with ClientSession(inlet, write, client_info=_CLIENT, message_handler=self._hear) as session:
+                async with ClientSession(inlet, outbox, client_info=_CLIENT, message_handler=self._hear) as session:
                     group.start_soon(self._relay, read, outlet)
+                    group.start_soon(self._deliver, leaving, write)
                     await session.initialize()
                     self.tools = await _all_tools(session)
                     self._session = session
@@ -176,11 +201,10 @@ class Connection:
                 group.cancel_scope.cancel()
         except Exception as error:  # a group of whatever the transport met
             first = _first(error)
-            self._unreachable = isinstance(first, httpx.ConnectError | httpx.ConnectTimeout)
             reason = str(first) or type(first).__name__
         finally:
             streams.close()
-            self._lose(reason)
+            self.lose(reason)
 
     async def _relay(self, read: _Reader, outlet: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         """Passes messages on and notices the end of the transport, which the session keeps to itself."""
@@ -188,18 +212,48 @@ class Connection:
             async for message in read:
                 await outlet.send(message)
         if self._ready.done():
-            self._lose("the connection was closed")
+            self.lose("the connection was closed")
+
+    async def _deliver(self, leaving: MemoryObjectReceiveStream[SessionMessage], write: _Writer) -> None:
+        """Passes requests on and notes how far each came. Over HTTP the client beneath knows it better: see `on_the_way`."""
+        async with leaving, write:
+            async for message in leaving:
+                handover, request = message.metadata, message.message.root
+                if isinstance(handover, _Handover) and isinstance(request, types.JSONRPCRequest):
+                    handover.sent = self.spec.transport == "stdio"
+                    self._handed[request.id] = handover
+                try:
+                    await write.send(message)
+                except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+                    if isinstance(handover, _Handover):
+                        handover.sent = False
+                    self.lose("the connection was closed")
+                    return
+
+    def _forget(self, handover: _Handover | None) -> None:
+        for number in [number for number, each in self._handed.items() if each is handover]:
+            del self._handed[number]
+
+    def on_the_way(self, number: types.RequestId) -> None:
+        self._mark(number, sent=True)
+
+    def refused(self, number: types.RequestId) -> None:
+        self._mark(number, sent=False)
+
+    def _mark(self, number: types.RequestId, *, sent: bool) -> None:
+        if number in self._handed:
+            self._handed[number].sent = sent
 
     async def _hear(self, message: Any) -> None:
         if isinstance(message, ValidationError) and str(message.errors()[0]["input"]).lstrip().startswith("{"):
             # Whose answer it was cannot be told, and its call would wait for ever. Other lines are a server's chatter.
-            self._lose("it sent a message that cannot be read")
+            self.lose("it sent a message that cannot be read")
         elif isinstance(message, types.ServerNotification) and isinstance(
             message.root, types.ToolListChangedNotification
         ):
             self.stale = True
 
-    def _lose(self, reason: str) -> None:
+    def lose(self, reason: str) -> None:
         if not self._lost.done():
             self._lost.set_result(reason)
         self._ending.set()
@@ -210,14 +264,17 @@ class Connection:
             async with self._stdio() as streams:
                 yield streams
         elif self.spec.transport == "sse":
-            async with sse_client(self.spec.url, headers=dict(self.spec.headers), timeout=_HTTP_SECONDS) as streams:
+            async with sse_client(self.spec.url, httpx_client_factory=self._client) as streams:
                 yield streams
         else:
             async with (
-                self._http_client() as client,
+                self._client() as client,
                 streamable_http_client(self.spec.url, http_client=client) as (read, write, _),
             ):
                 yield read, write
+
+    def _client(self, *_: Any, **__: Any) -> httpx.AsyncClient:
+        return WatchedClient(dict(self.spec.headers), self)
 
     @asynccontextmanager
     async def _stdio(self) -> AsyncIterator[tuple[_Reader, _Writer]]:
@@ -230,19 +287,6 @@ class Connection:
             # The child has its own copy: only it keeps the pipe open now.
             errors.close()
             yield streams
-
-    def _http_client(self) -> httpx.AsyncClient:
-        async def watch(response: httpx.Response) -> None:
-            kind = response.headers.get("content-type", "")
-            if response.request.method == "POST" and kind.startswith("text/event-stream"):
-                response.stream = _WatchedStream(response.stream, self._lose)
-
-        return httpx.AsyncClient(
-            headers=dict(self.spec.headers),
-            # Reading has no limit of its own: a tool's time is limited where it is called.
-            timeout=httpx.Timeout(_HTTP_SECONDS, read=None),
-            event_hooks={"response": [watch]},
-        )
 
 
 async def _all_tools(session: ClientSession) -> list[types.Tool]:
@@ -264,26 +308,6 @@ def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-class _WatchedStream(httpx.AsyncByteStream):
-    """The stream of one answer. The client leaves it early once it has the answer; reaching its end means a cut."""
-
-    def __init__(self, stream: Any, on_cut: Callable[[str], None]) -> None:
-        self._stream = stream
-        self._on_cut = on_cut
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for part in self._stream:
-                yield part
-        except Exception as error:
-            self._on_cut(f"the answer was cut off ({error or type(error).__name__})")
-            raise
-        self._on_cut("the answer was cut off")
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 class _Tail(asyncio.Protocol):

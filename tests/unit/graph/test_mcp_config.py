@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from perdure.errors import ConfigurationError
-from perdure.graph.mcp import read_mcp_config, tool_name
+from perdure.graph.mcp import read_mcp_config
 from perdure.graph.mcp_config import McpConfig, ServerSpec, parse_mcp_config
+from perdure.graph.mcp_tool import tool_name
 
 CASES = Path(__file__).parents[2] / "cases" / "mcp"
 
