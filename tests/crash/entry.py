@@ -10,6 +10,7 @@ from importlib import import_module
 def serve() -> None:
     """Runs `perdure serve` in this process until it is told to stop. Raises SystemExit as the command does."""
     import_module("perdure.failpoints").arm_from_environment()
+    import_module("tests.crash.scripted").install()
     defect = os.environ.pop("PERDURE_TEST_DEFECT", "")
     if defect:
         import_module("tests.crash.defects").seed(defect)

@@ -22,6 +22,7 @@ PRELOADED = (
     "perdure.cli",
     "perdure.runtime",
     "perdure.graph.demo",
+    "langchain.agents",
     "uvicorn.protocols.http.auto",
     "uvicorn.loops.auto",
 )

@@ -30,6 +30,8 @@ class Journal:
     events: Sequence[Row]
     dangling: Sequence[Row]
     cards: Sequence[Row] = field(default_factory=list)
+    calls: Mapping[str, Row] = field(default_factory=dict)
+    """The tool-call ledger by idempotency key."""
 
     def retained(self, turn: str) -> list[Row]:
         return [event for event in self.events if event["turn"] == turn and event["dropped_by"] is None]
@@ -51,6 +53,7 @@ def read_journal(database: Path) -> Journal:
             events=_events(connection),
             dangling=_rows(connection, "PRAGMA foreign_key_check"),
             cards=_rows(connection, "SELECT * FROM cards"),
+            calls={row["key"]: row for row in _rows(connection, "SELECT * FROM tool_calls")},
         )
     finally:
         connection.close()
@@ -77,6 +80,22 @@ def _events(connection: apsw.Connection) -> list[Row]:
             payload = {**payload, "message": messages[row["item_id"]]}
         rows.append({**row, "payload": payload})
     return rows
+
+
+def uncertain_calls(database: Path) -> set[tuple[str, str, str]]:
+    """`(turn, tool, label)` of the `once` calls that are started and not recorded, and of whose start nobody has decided yet;
+    of turns that the next life will drive: those whose attempts are not spent and whose cancel nobody asked for."""
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        rows = connection.execute(
+            "SELECT c.turn, c.name, c.arguments FROM tool_calls c JOIN turns t ON t.id = c.turn WHERE c.state = 'started' "
+            "AND c.effect_class = 'once' AND t.status = 'running' AND t.attempts_without_progress < 3 "
+            "AND t.cancel_requested_at IS NULL AND c.starts > (SELECT count(*) FROM cards d WHERE d.call_key = c.key "
+            "AND d.kind = 'uncertain' AND d.state = 'decided')"
+        )
+        return {(str(turn), str(name), str(json.loads(arguments).get("label"))) for turn, name, arguments in rows}
+    finally:
+        connection.close()
 
 
 def leased_until(database: Path) -> float:

@@ -1,7 +1,8 @@
 """Compares three independent records: what clients received, what the database holds, what the outside world saw.
 
 `violations` returns sentences, one per broken promise; an empty list is the only pass. Letters refer to docs/durability.md:
-E endings, L nothing lost, F folds, R rewinds, S seqs, P epochs, B busy threads, X effects, A attempts, D database, C clean closes.
+E endings, L nothing lost, F folds, R rewinds, S seqs, P epochs, B busy threads, X effects, A attempts, D database, C clean closes,
+M threads valid for a model; `calls.py` adds G decisions and V uncertain calls.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from perdure.events import Event, EventKind, Fold, Reset
+from tests.crash import world
+from tests.crash.calls import call_violations, keyed_results
 from tests.crash.client import Connection, Seen, SseFrame
 from tests.crash.fold import FoldedView, View
 from tests.crash.journal import Journal, Row, read_journal
-from tests.crash.records import Effect, History, Sent, read_effects, seconds
+from tests.crash.records import Effect, History, Sent, read_effects
+from tests.strict import from_wire, problems
 
 ENDED = {"completed", "failed", "cancelled", "interrupted"}
 TERMINAL_KINDS = {"end", "chat-error"}
@@ -28,13 +32,13 @@ COUNTED = {"died", "failed", "cancelled", "completed", "retried", "parked", None
 def violations(history: History, database: Path, effects: Path) -> list[str]:
     """Every broken promise of one finished run, all servers stopped."""
     journal = read_journal(database)
-    world = read_effects(effects)
     found: list[str] = []
     for check in (
         _database,
         _nothing_lost,
         _endings,
         _answers,
+        _threads,
         _folds,
         _leftovers,
         _rewinds,
@@ -45,7 +49,8 @@ def violations(history: History, database: Path, effects: Path) -> list[str]:
         _closes,
     ):
         found += check(history, journal)
-    found += _effects(history, journal, world)
+    found += _effects(history, journal, read_effects(effects))
+    found += call_violations(history, journal, list(world.read(effects)))
     return found
 
 
@@ -123,11 +128,6 @@ def _answers(history: History, journal: Journal) -> Iterator[str]:
         count = sent.expected.assistant_messages
         if count is not None and len(said) != count:
             yield f"E: {turn['id']} has {len(said)} assistant messages, expected {count}"
-        calls = _calls(journal, turn["id"])
-        results = [message["tool_call_id"] for message in view.messages.values() if message["role"] == "tool"]
-        mended = {call for other in journal.turns if other != turn["id"] for call in _calls(journal, other)}
-        if sorted(calls) != sorted(call for call in results if call not in mended):
-            yield f"E: {turn['id']} asked for the calls {calls} and holds results of {results}"
 
 
 def _said(view: FoldedView) -> list[dict[str, Any]]:
@@ -137,10 +137,16 @@ def _said(view: FoldedView) -> list[dict[str, Any]]:
     return [message for message in messages[own:] if message["role"] == "assistant"]
 
 
-def _calls(journal: Journal, turn: str) -> list[str]:
-    """Ids of the tool calls that the turn's assistant messages ask for. A later turn may have to mend a missing result."""
-    messages = _journal_view(journal, turn).messages.values()
-    return [call["id"] for message in messages for call in message.get("tool_calls", [])]
+# -- M: a thread that a model server takes ---------------------------------------------------------------------------------
+
+
+def _threads(history: History, journal: Journal) -> Iterator[str]:
+    """Each call has exactly one result, directly behind its message; those of a turn that did not end may be missing."""
+    for conversation, transcript in history.transcripts.items():
+        turns = [row["status"] for row in journal.turns.values() if row["conversation"] == conversation]
+        unfinished = bool(turns) and turns[-1] not in {"completed", "cancelled"}
+        said = [from_wire(message) for message in transcript["messages"]]
+        yield from (f"M: {conversation}: {problem}" for problem in problems(said, unfinished=unfinished))
 
 
 # -- F: folds -------------------------------------------------------------------------------------------------------------
@@ -207,11 +213,14 @@ def _rewinds(history: History, journal: Journal) -> Iterator[str]:
             if before["outcome"] != "parked" and (turn, after["epoch"]) not in rewound:
                 yield f"R: attempt {after['epoch']} of {turn} follows a {before['outcome']} one without a rewind"
         traces = [row["payload"] for row in journal.retained(turn) if row["kind"] == "trace"]
-        calls = Counter(trace["call_id"] for trace in traces if trace["phase"] == "call")
+        calls = Counter((trace["step"], trace["call_id"]) for trace in traces if trace["phase"] == "call")
         # A call that was cut keeps its first start when a sibling's result was committed after it.
-        for call, count in calls.items():
-            if count > 1 + _cuts(attempts):
-                yield f"R: {turn} retains {count} starts of the call {call} for {_cuts(attempts)} cut attempts"
+        again = _cuts(attempts) + sum(
+            1 for card in journal.cards if (card["turn"], card["decision"]) == (turn, "retry")
+        )
+        for (step, call), count in calls.items():
+            if count > 1 + again:
+                yield f"R: {turn} retains {count} starts of the call {call} of step {step}, which was to run {again} times again"
 
 
 def _cuts(attempts: Sequence[Row]) -> int:
@@ -367,10 +376,12 @@ def _attempts(history: History, journal: Journal) -> Iterator[str]:
             yield from _deaths(history, turn, attempts)
         if died > unplanned:
             yield f"A: {died} attempts of {turn} died, but the process died only {unplanned} times"
-        allowed = 1 + died + _resumes(history, turn) + history.answers[turn] + (turn in history.cancels)
+        decided = sum(1 for card in journal.cards if card["turn"] == turn and card["state"] == "decided")
+        answers = max(history.answers[turn], decided)
+        allowed = 1 + died + _resumes(history, turn) + answers + 2 * (turn in history.cancels)
         retried = sum(1 for one in attempts if one["outcome"] == "retried")
         if len(counted) > allowed + retried:
-            yield f"A: {turn} took {len(counted)} attempts for {died} deaths, {_resumes(history, turn)} resumes, {history.answers[turn]} answers"
+            yield f"A: {turn} took {len(counted)} attempts for {died} deaths, {_resumes(history, turn)} resumes, {answers} answers"
     for sent, row in _accepted(history, journal):
         if row["failure_code"] == "ATTEMPTS_EXHAUSTED":
             fruitless = _fruitless(journal.attempts.get(row["id"], []))
@@ -401,11 +412,11 @@ def _fruitless(attempts: Any) -> int:
 # -- X: effects -------------------------------------------------------------------------------------------------------------------------
 
 
-def _effects(history: History, journal: Journal, world: list[Effect]) -> Iterator[str]:
+def _effects(history: History, journal: Journal, effects: list[Effect]) -> Iterator[str]:
     by_key: dict[str, list[Effect]] = defaultdict(list)
-    for effect in world:
+    for effect in effects:
         by_key[effect.key].append(effect)
-    results = _first_results(journal)
+    results = keyed_results(journal)
     for key, executions in by_key.items():
         turn = executions[0].turn
         if turn not in journal.turns:
@@ -414,22 +425,13 @@ def _effects(history: History, journal: Journal, world: list[Effect]) -> Iterato
         cuts = _cuts(journal.attempts[turn])
         if len(executions) > 1 + cuts:
             yield f"X: {key} was executed {len(executions)} times, but only {cuts} attempts were cut"
-        recorded = results.get((turn, key.rsplit(":", 1)[-1]))
+        recorded = results.get(key)
         late = [effect.at for effect in executions if recorded is not None and effect.at > recorded]
         if late:
             yield f"X: {key} was executed at {late} after its result was recorded at {recorded}"
     for sent, row in _accepted(history, journal):
         if row["status"] == "completed" and sent.expected.labels:
             yield from _complete(sent, row["id"], by_key)
-
-
-def _first_results(journal: Journal) -> dict[tuple[str, str], float]:
-    """When each call's result was first committed, Unix seconds, by turn and call id."""
-    found: dict[tuple[str, str], float] = {}
-    for row in journal.events:
-        if row["kind"] == "trace" and row["payload"].get("phase") == "result":
-            found.setdefault((row["turn"], row["payload"]["call_id"]), seconds(row["at"] / 1e6))
-    return found
 
 
 def _complete(sent: Sent, turn: str, by_key: Mapping[str, list[Effect]]) -> Iterator[str]:

@@ -80,11 +80,12 @@ class Effect:
 
     @property
     def turn(self) -> str:
-        return self.key.split(":", 1)[0]
+        return self.key.rpartition("-")[0]
 
 
 def read_effects(path: Path) -> list[Effect]:
-    """Whole lines only: a line cut off by a kill was never synced, hence never happened."""
+    """Whole lines only: a line cut off by a kill was never synced, hence never happened. Of lines that tell a phase
+    (`world.py`) those of effects."""
     if not path.exists():
         return []
     whole, _, _ = path.read_text().rpartition("\n")
@@ -92,6 +93,7 @@ def read_effects(path: Path) -> list[Effect]:
     return [
         Effect(line["tool"], str(line["args"].get("label", "")), line["key"] or "", seconds(line["at"]))
         for line in lines
+        if line.get("phase", "effect") == "effect"
     ]
 
 

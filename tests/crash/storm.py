@@ -84,7 +84,7 @@ class _Cycle:
             await self._end()
             found = await asyncio.to_thread(violations, self._history, self._server.database, self._server.effects)
         except (AssertionError, TimeoutError, ExceptionGroup) as problem:
-            found = [f"!: the cycle did not come to its end: {_told(problem)}; {self._standing()}", self._server.said()]
+            found = [f"!: the cycle did not come to its end: {told(problem)}; {self._standing()}", self._server.said()]
         finally:
             for watcher in self._history.watchers:
                 await watcher.stop()
@@ -113,7 +113,7 @@ class _Cycle:
             luck, server = self._luck, self._server
             if luck.random() < 0.3:
                 self._report.drops += drop_someone(self._history, luck)
-            await _ended_within(server, luck.uniform(0.02, 0.7))
+            await ended_within(server, luck.uniform(0.02, 0.7))
             if server.alive and luck.random() < 0.1:
                 await server.stop()
                 self._report.stops += 1
@@ -150,7 +150,7 @@ class _Cycle:
         return ""
 
 
-async def _ended_within(server: Server, seconds: float) -> None:
+async def ended_within(server: Server, seconds: float) -> None:
     with suppress(TimeoutError):
         await server.ended(seconds)
 
@@ -168,9 +168,9 @@ def age_unclean_starts(database: Path) -> None:
         connection.close()
 
 
-def _told(problem: BaseException) -> str:
+def told(problem: BaseException) -> str:
     if isinstance(problem, BaseExceptionGroup):
-        return "; ".join(_told(each) for each in problem.exceptions)
+        return "; ".join(told(each) for each in problem.exceptions)
     return f"{type(problem).__name__} {problem}"
 
 

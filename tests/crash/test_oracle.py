@@ -13,6 +13,8 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from perdure.effects import digest_of
+from perdure.ledger import ToolCall, idempotency_key
 from perdure.messages import wire_message
 from tests.crash.client import Connection, Seen, SseFrame
 from tests.crash.oracle import violations
@@ -29,6 +31,11 @@ MESSAGES: tuple[BaseMessage, ...] = (
     AIMessage("all done", id="z"),
 )
 REPEATED = HumanMessage("go", id="h2")
+INVENTED = ToolMessage("charge x: done", id="r", tool_call_id="c1")
+
+
+def key_of(call: str, name: str = "slow_step") -> str:
+    return idempotency_key("T", ToolCall(call, name, {}, "a"))
 
 
 class Run:
@@ -61,7 +68,7 @@ class Run:
                 "INSERT INTO attempts VALUES ('T', ?, ?, 'host:1:boot', 1, ?, ?, ?, 1, NULL)",
                 (number, number, START + 1, START + ended, outcome),
             )
-        for index, message in enumerate((*MESSAGES, REPEATED)):
+        for index, message in enumerate((*MESSAGES, REPEATED, INVENTED)):
             _, data = serde.dumps_typed(message)
             self.db.execute("INSERT INTO items (id, kind, data) VALUES (?, 3, ?)", (index + 1, data))
         self.event(1, 1, "message", item=1)
@@ -81,7 +88,31 @@ class Run:
 
     def effect(self, label: str, call: str, at: int, key: str | None = None) -> None:
         when = datetime.fromtimestamp(at / 1e6, UTC).isoformat()
-        line = {"tool": "slow_step", "args": {"label": label}, "key": key or f"T:a:{call}", "at": when}
+        line = {"tool": "slow_step", "args": {"label": label}, "key": key or key_of(call), "at": when}
+        with self.effects.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def call(self, effect_class: str, state: str = "settled", tool: str = "charge") -> None:
+        """A call of the turn in the ledger, under the key `T-k`, with the arguments `{"label": "x"}`."""
+        ended, status = (None, None) if state == "started" else (START + 30, "success")
+        self.db.execute(
+            "INSERT INTO tool_calls (key, turn, conversation, call_id, message_id, name, arguments, digest, effect_class,"
+            " state, attempt, epoch, task, started_at, ended_at, status) VALUES ('T-k', 'T', 'C', 'c2', 'a', ?, ?, ?, ?,"
+            " ?, 1, 1, 'task', ?, ?, ?)",
+            (tool, '{"label": "x"}', digest_of({"label": "x"}), effect_class, state, START + 20, ended, status),
+        )
+
+    def card(self, decision: str, arguments: str = '{"label": "x"}', kind: str = "approval") -> None:
+        """A decided card of that call."""
+        self.db.execute(
+            "INSERT INTO cards (id, turn, conversation, owner, interrupt_id, kind, request, state, decided_by, decided_at,"
+            " opened_at, tool, arguments, digest, call_key, decision) VALUES ('d', 'T', 'C', 'o', 'i', ?, '{}', 'decided',"
+            " 'ada', ?, ?, 'restart', ?, ?, 'T-k', ?)",
+            (kind, START + 15, START + 12, arguments, digest_of(json.loads(arguments)), decision),
+        )
+
+    def happened(self, phase: str, tool: str = "charge", at: int = START + 21, key: str = "T-k") -> None:
+        line = {"phase": phase, "tool": tool, "args": {"label": "x"}, "key": key, "at": at / 1e6}
         with self.effects.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -140,6 +171,57 @@ def cleanly_closed_early(run: Run) -> None:
     run.connection.ending = "clean"
 
 
+def started_twice(run: Run) -> None:
+    run.call("once")
+    run.happened("start")
+    run.happened("start")
+
+
+def done_twice(run: Run) -> None:
+    run.call("keyed")
+    run.happened("effect")
+    run.happened("effect")
+
+
+def booked_twice(run: Run) -> None:
+    run.call("checkable")
+    run.happened("effect")
+    run.happened("effect")
+
+
+def started_under_another_key(run: Run) -> None:
+    run.call("read")
+    run.happened("start")
+    run.happened("start", key="T-other")
+
+
+def started_unasked(run: Run) -> None:
+    run.call("once", tool="restart")
+    run.happened("start", "restart")
+
+
+def started_before_it_was_approved(run: Run) -> None:
+    run.call("once", tool="restart")
+    run.card("approve")
+    run.happened("start", "restart", START + 14)
+
+
+def started_with_other_arguments(run: Run) -> None:
+    run.call("once", tool="restart")
+    run.card("approve", '{"label": "y"}')
+    run.happened("start", "restart")
+
+
+def decided_what_was_not_asked(run: Run) -> None:
+    run.call("once", tool="restart")
+    run.card("happened")
+
+
+def a_result_is_missing(run: Run) -> None:
+    shown = [wire_message(message) for message in (*MESSAGES[:2], MESSAGES[3])]
+    run.history.transcripts["C"] = {"messages": shown, "turns": [{"id": "T", "status": "completed"}]}
+
+
 SPOILED: dict[str, tuple[str, Callable[[Run], object]]] = {
     "an accepted message is gone": ("L", sql("DELETE FROM events; DELETE FROM turns")),
     "a turn nobody sent": ("L", lambda run: run.history.sent.clear()),
@@ -172,6 +254,19 @@ SPOILED: dict[str, tuple[str, Callable[[Run], object]]] = {
     ),
     "a step under two keys": ("X", lambda run: run.effect("one", "c2", START + 16)),
     "a step that never happened": ("X", lambda run: run.effects.write_text("")),
+    "a once call was started twice": ("X", started_twice),
+    "a keyed call took effect twice": ("X", done_twice),
+    "a checkable call took effect twice": ("X", booked_twice),
+    "a call under two keys": ("X", started_under_another_key),
+    "a call that the ledger does not know": ("X", lambda run: run.happened("start")),
+    "a result of what never happened": ("X", sql("UPDATE events SET item_id = 6 WHERE seq = 6")),
+    "a gated call that nobody approved": ("G", started_unasked),
+    "a gated call that began before its approval": ("G", started_before_it_was_approved),
+    "other arguments than approved": ("G", started_with_other_arguments),
+    "a decision that the card does not take": ("G", decided_what_was_not_asked),
+    "an uncertain call that nobody was asked about": ("V", lambda run: run.call("once", "started")),
+    "a cancel forgotten at the next attempt": ("E", sql("UPDATE turns SET cancel_requested_at = 1")),
+    "a call without a result": ("M", a_result_is_missing),
     "a stream that ended before the end": ("C", cleanly_closed_early),
 }
 

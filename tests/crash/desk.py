@@ -1,0 +1,132 @@
+"""The people who decide: they look at what waits, ask the outside world what happened, and say so, while the server dies."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+from tests.crash import world
+from tests.crash.client import GONE
+from tests.crash.records import History
+from tests.crash.server import Server
+
+LOOK_SECONDS = 0.05
+
+Call = tuple[str, str, str]
+"""Turn, tool and label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A card as it first appeared at this desk."""
+
+    card: str
+    kind: str
+    call: Call
+    at: float
+    """Unix seconds."""
+
+
+class Desk:
+    """Looks at `GET /api/approvals` again and again. Decides at once or, while `dawdles`, leaves a card for later."""
+
+    def __init__(self, server: Server, history: History, luck: Random, *, dawdles: bool = False) -> None:
+        self.dawdles = dawdles
+        self.sightings: dict[str, Sighting] = {}
+        self.decided = 0
+        self._server = server
+        self._history = history
+        self._luck = luck
+        self._tried: set[str] = set()
+        self._task = asyncio.create_task(self._sit())
+
+    async def shown(self, calls: set[Call], since: float, ready: float, limit_seconds: float) -> float | None:
+        """Seconds from the server's readiness until each of these calls had an uncertain card that appeared in this life (it
+        began at `since`); None when the server died before. Raises TimeoutError."""
+        async with asyncio.timeout(limit_seconds):
+            while True:
+                first = {
+                    sighting.call: sighting.at
+                    for sighting in reversed(self.sightings.values())
+                    if sighting.kind == "uncertain" and sighting.at >= since
+                }
+                if calls <= first.keys():
+                    return max(0.0, *(first[call] - ready for call in calls))
+                if not self._server.alive:
+                    return None
+                await asyncio.sleep(LOOK_SECONDS / 2)
+
+    async def close(self) -> None:
+        """Raises what broke at this desk."""
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def _sit(self) -> None:
+        while True:
+            for card in await self._waiting():
+                self._notice(card)
+                if not self.dawdles or self._luck.random() < 0.7:
+                    await self._decide(card)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _waiting(self) -> list[dict[str, Any]]:
+        try:
+            reply = await self._server.api.request("GET", "/api/approvals?limit=200", timeout_seconds=10)
+        except GONE:
+            return []
+        assert reply.status in {200, 503}, f"the approvals cannot be read: {reply}"
+        return list(reply.body["items"]) if reply.status == 200 else []
+
+    def _notice(self, card: Mapping[str, Any]) -> None:
+        arguments = card.get("arguments") or {}
+        call = (str(card["turn"]), str(card["tool"]), str(arguments.get("label")))
+        self.sightings.setdefault(card["id"], Sighting(card["id"], card["kind"], call, time.time()))
+
+    async def _decide(self, card: Mapping[str, Any]) -> None:
+        """One try; a server that died in between is asked again at the next look."""
+        body = self._verdict(card)
+        if body is None:
+            return
+        try:
+            reply = await self._server.api.request("POST", f"/api/approvals/{card['id']}", body, timeout_seconds=10)
+        except GONE:
+            self._tried.add(card["id"])
+            return
+        if reply.status == 409:  # an earlier try counted and its answer was lost, or its turn moved on
+            assert card["id"] in self._tried or reply.body["error"]["code"] != "APPROVAL_DECIDED", f"{card}: {reply}"
+            return
+        assert reply.status in {200, 404, 503}, f"{card} took no {body}: {reply}"
+        if reply.status == 200:
+            self.decided += 1
+            self._history.answers[str(card["turn"])] += 1
+
+    def _verdict(self, card: Mapping[str, Any]) -> dict[str, Any] | None:
+        luck = self._luck.random()
+        if card["kind"] == "approval":
+            if luck < 0.5:
+                return {"decision": "approve"}
+            if luck < 0.75:
+                edited = {**card["arguments"], "label": f"{card['arguments'].get('label')}-{uuid4().hex[:6]}"}
+                return {"decision": "approve", "arguments": edited}
+            return {"decision": "deny", "note": "not today"}
+        if card["kind"] != "uncertain":
+            return None
+        done = self._outside(card)
+        if luck < 0.15:
+            return {"decision": "give_up", "note": "nobody can tell"}
+        return {"decision": "happened", "result": done} if done else {"decision": "retry"}
+
+    def _outside(self, card: Mapping[str, Any]) -> str | None:
+        """What the outside record says of the card's call: labels are unique within a turn."""
+        for each in world.read(self._server.effects):
+            same = each.tool == card["tool"] and each.arguments == card["arguments"]
+            if each.phase == "effect" and same and each.key.rpartition("-")[0] == card["turn"]:
+                return f"{each.tool} {each.label}: done"
+        return None
