@@ -12,22 +12,58 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from perdure import ledger
+from perdure.effects import ToolPolicy
 from perdure.graph.load import HostedGraph
-from perdure.ledger import ToolCall
+from perdure.ledger import CallRecord, CallState, ToolCall, idempotency_key
+from perdure.turns import Verdict
 
 
 @dataclass
 class RecordingLedger:
+    """A ledger in memory: what was intended and what came of it, for one attempt."""
+
     turn: str = "turn-1"
     attempt: int = 1
+    policy: ToolPolicy = field(default_factory=ToolPolicy)
     calls: list[ToolCall] = field(default_factory=list)
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    records: dict[str, CallRecord] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    model_calls: int = 0
+
+    def record(self, key: str) -> CallRecord | None:
+        return self.records.get(key)
+
+    def verdict(self, gate_id: str) -> Verdict | None:
+        return self.verdicts.get(gate_id)
 
     async def intend(self, call: ToolCall) -> None:
         self.calls.append(call)
+        known = self.records.get(self._key(call))
+        self._keep(CallRecord(self._key(call), CallState.STARTED, call, known.starts + 1 if known else 1, self.attempt))
+
+    def result(self, call: ToolCall, result: Any) -> None:
+        known = self.records[self._key(call)]
+        self._keep(CallRecord(known.key, CallState.RECORDED, call, known.starts, self.attempt, result))
+
+    def unknown(self, call: ToolCall, error: str) -> None:
+        known = self.records[self._key(call)]
+        self._keep(CallRecord(known.key, CallState.STARTED, call, known.starts, self.attempt, error=error))
+
+    async def count_model_call(self) -> None:
+        self.model_calls += 1
+
+    def grace_seconds(self) -> float:
+        return 0.0
 
     def note(self, node: str, name: str, phase: str, data: Mapping[str, Any]) -> None:
         self.notes.append((phase, data))
+
+    def _key(self, call: ToolCall) -> str:
+        return idempotency_key(self.turn, call)
+
+    def _keep(self, record: CallRecord) -> None:
+        self.records[record.key] = record
 
 
 @dataclass

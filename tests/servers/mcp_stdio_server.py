@@ -54,7 +54,23 @@ def half() -> str:
     return "half a pair: \ud83d"
 
 
+def show_meta() -> str:
+    return json.dumps(META[-1])
+
+
+def remember(text: str, idempotency_key: str = "none") -> str:
+    return f"{text} under {idempotency_key}"
+
+
+META: list[Any] = []
+"""The `_meta` of each call."""
+
 TEXT = {"type": "string"}
+ANNOTATIONS: dict[str, dict[str, Any]] = {
+    "echo": {"readOnlyHint": True},
+    "grow": {"readOnlyHint": False, "idempotentHint": True},
+    "boom": {"destructiveHint": False},
+}
 TOOLS: dict[str, tuple[Callable[..., str], dict[str, Any]]] = {
     "echo": (echo, {"text": TEXT}),
     "pid": (pid, {}),
@@ -64,6 +80,8 @@ TOOLS: dict[str, tuple[Callable[..., str], dict[str, Any]]] = {
     "grow": (grow, {}),
     "chatter": (chatter, {}),
     "half": (half, {}),
+    "show_meta": (show_meta, {}),
+    "remember": (remember, {"text": TEXT, "idempotency_key": TEXT}),
 }
 
 
@@ -79,11 +97,16 @@ def answer(method: str, parameters: dict[str, Any]) -> dict[str, Any]:
     if method == "tools/list":
         return {
             "tools": [
-                {"name": name, "inputSchema": {"type": "object", "properties": schema, "required": list(schema)}}
+                {
+                    "name": name,
+                    "inputSchema": {"type": "object", "properties": schema, "required": list(schema)},
+                    "annotations": ANNOTATIONS.get(name),
+                }
                 for name, (_, schema) in TOOLS.items()
             ]
         }
     if method == "tools/call":
+        META.append(parameters.get("_meta"))
         return call(parameters["name"], parameters.get("arguments") or {})
     return {}
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import termios
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ import pytest
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
 
+from perdure import ledger
 from perdure.clock import SystemClock
 from perdure.config import AgentSettings, Settings
+from perdure.effects import EffectClass
 from perdure.graph.load import load_agent
-from perdure.graph.mcp import McpServers, McpTool
+from perdure.graph.mcp import CallLost, McpServers, ServerMissing
+from perdure.graph.mcp_tool import McpTool
 from tests.servers.driving import Conversation
 from tests.servers.process import ROOT, OpenAiServer, ServerProcess, accepts, alive, free_port, until
 
@@ -35,14 +38,21 @@ ELDERS: set[int] = set()
 class HttpServer:
     """The test server over HTTP, always on the same port."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "streamable-http") -> None:
+        self._kind = kind
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/mcp"
+        self.url = f"http://127.0.0.1:{self.port}/{'sse' if kind == 'sse' else 'mcp'}"
         self._process: ServerProcess | None = None
 
     async def start(self) -> None:
-        self._process = ServerProcess("tests.servers.mcp_server", str(self.port))
+        self._process = ServerProcess("tests.servers.mcp_server", str(self.port), self._kind)
         await until(lambda: accepts(self.port), "the server listens")
+
+    async def close_its_door(self) -> None:
+        """It takes no connection any more and goes on with the calls that are under way."""
+        assert self._process is not None
+        self._process.process.terminate()
+        await until(lambda: not accepts(self.port), "the server takes no connection any more")
 
     def kill(self) -> None:
         if self._process is not None:
@@ -53,6 +63,13 @@ class HttpServer:
 @pytest.fixture
 def http() -> Iterator[HttpServer]:
     server = HttpServer()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def sse() -> Iterator[HttpServer]:
+    server = HttpServer("sse")
     yield server
     server.kill()
 
@@ -111,7 +128,7 @@ async def test_the_time_server_killed_while_it_is_called_is_an_error_and_is_star
         call = asyncio.create_task(clock.ainvoke({"timezone": "Etc/UTC"}))
         await until(lambda: unread(child) > 0, "the call has reached the server's input")
         os.kill(child, signal.SIGKILL)
-        with pytest.raises(ToolException, match="may or may not have taken effect"):
+        with pytest.raises(CallLost, match="may or may not have taken effect"):
             await call
         again = await tool(servers, "time__get_current_time")
         assert "Etc/UTC" in await again.ainvoke({"timezone": "Etc/UTC"})
@@ -124,7 +141,7 @@ async def test_a_stdio_server_killed_in_mid_call_fails_the_call_and_is_reconnect
     async with opened(configure(own=STDIO)) as servers:
         call = asyncio.create_task((await tool(servers, "own__hang")).ainvoke({"marker": str(marker)}))
         os.kill(await read_when_written(marker), signal.SIGKILL)
-        with pytest.raises(ToolException, match="killed by signal 9"):
+        with pytest.raises(CallLost, match="killed by signal 9"):
             await call
         assert await (await tool(servers, "own__echo")).ainvoke({"text": "hi"}) == "echo: hi"
         assert servers.problems() == []
@@ -139,7 +156,7 @@ async def test_an_http_server_killed_in_mid_call_fails_the_call_and_is_reconnect
         call = asyncio.create_task((await tool(servers, "far__hang")).ainvoke({"marker": str(marker)}))
         await read_when_written(marker)
         http.kill()
-        with pytest.raises(ToolException, match="may or may not have taken effect"):
+        with pytest.raises(CallLost, match="may or may not have taken effect"):
             await call
         assert await servers.tools() == []
         assert "`far` is not available" in servers.problems()[0]
@@ -167,8 +184,99 @@ async def test_a_call_to_an_http_server_that_is_down_says_that_it_was_not_called
     async with opened(configure(far={"url": http.url})) as servers:
         echo = await tool(servers, "far__echo")
         http.kill()
-        with pytest.raises(ToolException, match="not available"):
+        with pytest.raises(ToolException, match=r"not available.*It was not called") as caught:
             await echo.ainvoke({"text": "one"})
+        assert not isinstance(caught.value, CallLost)
+
+
+async def test_a_call_under_way_is_not_sent_again_because_another_one_could_not_be_sent(
+    configure: Callable[..., Path], http: HttpServer, tmp_path: Path
+) -> None:
+    await http.start()
+    async with opened(configure(far={"url": http.url})) as servers:
+        marker = tmp_path / "marker"
+        under_way = asyncio.create_task((await tool(servers, "far__hang")).ainvoke({"marker": str(marker)}))
+        await read_when_written(marker)
+        echo = await tool(servers, "far__echo")
+        await http.close_its_door()
+        with pytest.raises(ToolException, match="It was not called"):
+            await echo.ainvoke({"text": "hi"})
+        with pytest.raises(CallLost, match="may or may not have taken effect"):
+            await under_way
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+async def test_a_call_that_was_turned_away_at_the_door_is_sent_once_more_in_a_new_session(
+    configure: Callable[..., Path], http: HttpServer, status: int
+) -> None:
+    await http.start()
+    async with opened(configure(far={"url": http.url})) as servers:
+        echo = await tool(servers, "far__echo")
+        assert await echo.ainvoke({"text": f"status {status}"}) == f"echo: status {status}"
+
+
+@pytest.mark.parametrize("status", [500, 502, 504, 408])
+async def test_of_a_call_that_a_gateway_gave_up_nobody_knows_the_outcome(
+    configure: Callable[..., Path], http: HttpServer, status: int
+) -> None:
+    await http.start()
+    async with opened(configure(far={"url": http.url})) as servers:
+        echo = await tool(servers, "far__echo")
+        with pytest.raises(CallLost, match=f"it answered {status}"):
+            await echo.ainvoke({"text": f"status {status}"})
+        assert await echo.ainvoke({"text": "again"}) == "echo: again"
+
+
+async def test_a_server_that_is_busy_refuses_one_call_and_the_others_go_on(
+    configure: Callable[..., Path], http: HttpServer, tmp_path: Path
+) -> None:
+    await http.start()
+    async with opened(configure(far={"url": http.url})) as servers:
+        marker = tmp_path / "marker"
+        under_way = asyncio.create_task((await tool(servers, "far__hang")).ainvoke({"marker": str(marker)}))
+        await read_when_written(marker)
+        echo = await tool(servers, "far__echo")
+        with pytest.raises(ToolException, match="429 Too Many Requests, and asks to wait: 7") as caught:
+            await echo.ainvoke({"text": "status 429"})
+        assert not isinstance(caught.value, CallLost)
+        assert await echo.ainvoke({"text": "hi"}) == "echo: hi"
+        assert not under_way.done()
+        http.kill()
+        with pytest.raises(CallLost):
+            await under_way
+
+
+async def test_a_server_over_sse_answers_is_killed_in_mid_call_and_is_reconnected(
+    configure: Callable[..., Path], sse: HttpServer, tmp_path: Path
+) -> None:
+    await sse.start()
+    async with opened(configure(old={"type": "sse", "url": sse.url})) as servers:
+        echo = await tool(servers, "old__echo")
+        assert await echo.ainvoke({"text": "one"}) == "echo: one"
+        marker = tmp_path / "marker"
+        call = asyncio.create_task((await tool(servers, "old__hang")).ainvoke({"marker": str(marker)}))
+        await read_when_written(marker)
+        sse.kill()
+        with pytest.raises(CallLost, match="may or may not have taken effect"):
+            await call
+        with pytest.raises(ToolException, match="It was not called"):
+            await echo.ainvoke({"text": "two"})
+        await sse.start()
+        assert await echo.ainvoke({"text": "two"}) == "echo: two"
+
+
+@pytest.mark.parametrize(("status", "known"), [(403, True), (502, False)])
+async def test_a_call_over_sse_that_is_refused_does_not_wait_for_ever(
+    configure: Callable[..., Path], sse: HttpServer, status: int, known: bool
+) -> None:
+    await sse.start()
+    async with opened(configure(old={"type": "sse", "url": sse.url})) as servers:
+        call = (await tool(servers, "old__echo")).ainvoke({"text": f"status {status}"})
+        if known:
+            assert await call == f"echo: status {status}"
+        else:
+            with pytest.raises(CallLost, match=f"it answered {status}"):
+                await call
 
 
 async def test_a_dead_server_hides_no_other_and_says_why(configure: Callable[..., Path]) -> None:
@@ -245,8 +353,9 @@ async def test_a_tool_that_a_server_adds_later_is_found(configure: Callable[...,
 
 async def test_a_tools_own_error_is_told_with_its_words(configure: Callable[..., Path]) -> None:
     async with opened(configure(own=STDIO)) as servers:
-        with pytest.raises(ToolException, match="the kettle is cold"):
+        with pytest.raises(ToolException, match="the kettle is cold") as caught:
             await (await tool(servers, "own__boom")).ainvoke({})
+        assert not isinstance(caught.value, CallLost)
 
 
 async def test_an_answer_that_cannot_be_read_ends_the_call_and_chatter_does_not(configure: Callable[..., Path]) -> None:
@@ -310,6 +419,113 @@ async def test_a_server_killed_in_mid_call_is_an_error_for_the_model_which_may_c
     assert messages[-1].content == "done "
     assert [each.server for each in chat.record.calls] == ["own", "own"]
     await agent.close()
+
+
+@contextmanager
+def keyed(key: str) -> Iterator[None]:
+    token = ledger.current_key.set(key)
+    try:
+        yield
+    finally:
+        ledger.current_key.reset(token)
+
+
+async def test_the_idempotency_key_reaches_a_server_in_the_requests_meta(configure: Callable[..., Path]) -> None:
+    async with opened(configure(own=STDIO)) as servers:
+        show = await tool(servers, "own__show_meta")
+        with keyed("turn-1-abc"):
+            assert json.loads(await show.ainvoke({})) == {"perdure/idempotency-key": "turn-1-abc"}
+        assert json.loads(await show.ainvoke({})) is None
+
+
+async def test_a_server_that_wants_the_key_as_an_argument_gets_it_and_the_model_does_not_see_it(
+    configure: Callable[..., Path],
+) -> None:
+    async with opened(configure(own={**STDIO, "idempotencyArgument": "idempotency_key"})) as servers:
+        remember, echo = await tool(servers, "own__remember"), await tool(servers, "own__echo")
+        shown: Any = remember.tool_call_schema
+        assert list(shown["properties"]) == shown["required"] == ["text"]
+        assert (remember.effect, remember.key_argument, echo.key_argument) == (
+            EffectClass.KEYED,
+            "idempotency_key",
+            None,
+        )
+        with keyed("k-1"):
+            assert await remember.ainvoke({"text": "milk"}) == "milk under k-1"
+            assert await remember.ainvoke({"text": "milk", "idempotency_key": "made up"}) == "milk under k-1"
+            assert await echo.ainvoke({"text": "hi"}) == "echo: hi"
+        assert await remember.ainvoke({"text": "milk", "idempotency_key": "made up"}) == "milk under none"
+        assert servers.problems() == []
+
+
+async def test_an_argument_that_no_tool_takes_is_told_and_nothing_is_declared(configure: Callable[..., Path]) -> None:
+    async with opened(configure(own={**STDIO, "idempotencyArgument": {"remember": "request_id"}})) as servers:
+        assert (await tool(servers, "own__remember")).effect is None
+        assert "names 'request_id', which no tool for 'remember' takes" in servers.problems()[0]
+
+
+async def test_what_a_server_says_of_its_tools_becomes_their_declared_effect(configure: Callable[..., Path]) -> None:
+    async with opened(configure(own=STDIO)) as servers:
+        said = {each.remote_name: each.effect for each in await servers.tools()}
+    assert (said["echo"], said["grow"]) == (EffectClass.READ, EffectClass.KEYED)
+    assert (said["boom"], said["hang"], said["remember"]) == (None, None, None)
+
+
+async def test_only_the_tools_that_are_let_in_exist(configure: Callable[..., Path]) -> None:
+    path = configure(own={**STDIO, "includeTools": ["e*", "pid", "boom"], "excludeTools": ["boom"]})
+    async with opened(path) as servers:
+        assert {each.name for each in await servers.tools()} == {"own__echo", "own__pid"}
+        assert await servers.find("own__boom") is None
+        assert servers.problems() == []
+
+
+async def test_a_tool_that_is_shut_out_by_a_wrong_name_is_told(configure: Callable[..., Path]) -> None:
+    async with opened(configure(own={**STDIO, "excludeTools": ["bomb"]})) as servers:
+        await servers.tools()
+        assert "`excludeTools` names 'bomb', and the server has no such tool" in servers.problems()[0]
+
+
+async def test_a_call_past_the_servers_time_is_lost_and_other_tools_have_theirs(
+    configure: Callable[..., Path], tmp_path: Path
+) -> None:
+    async with opened(configure(own={**STDIO, "timeout": {"hang": 1000}})) as servers:
+        hang = await tool(servers, "own__hang")
+        with pytest.raises(CallLost, match=r"did not answer within 1 seconds.*may or may not have taken effect"):
+            await hang.ainvoke({"marker": str(tmp_path / "marker")})
+        assert (tmp_path / "marker").exists()
+
+
+async def test_an_agent_does_not_answer_without_a_server_that_is_required(configure: Callable[..., Path]) -> None:
+    path = configure(own=STDIO, absent={"command": "no-such-program", "required": True})
+    async with opened(path) as servers:
+        with pytest.raises(ServerMissing, match="cannot start no-such-program"):
+            await servers.start()
+        with pytest.raises(ServerMissing, match="`absent` is not available") as caught:
+            await servers.tools()
+        assert caught.value.failure.reason == "mcp_server_missing"
+        assert servers.missing() == servers.problems()
+        configure(own={**STDIO, "required": True})
+        assert "own__echo" in {each.name for each in await servers.tools()}
+        assert servers.missing() == []
+
+
+async def test_a_required_server_that_is_still_on_its_way_up_is_waited_for(
+    configure: Callable[..., Path], http: HttpServer
+) -> None:
+    path = configure(far={"url": http.url, "required": True, "initTimeout": 30000})
+    async with opened(path) as servers:
+        starting = asyncio.create_task(servers.start())
+        await until(lambda: servers.missing() != [], "the first try is under way")
+        await http.start()
+        await starting
+        assert servers.missing() == []
+
+
+async def test_a_server_is_not_given_more_time_to_connect_than_its_entry_says(configure: Callable[..., Path]) -> None:
+    mute = {"command": sys.executable, "args": ["-c", "import signal; signal.pause()"], "initTimeout": 1000}
+    async with opened(configure(mute=mute)) as servers:
+        assert await servers.tools() == []
+        assert "did not answer within 1 seconds" in servers.problems()[0]
 
 
 HOLDER = """

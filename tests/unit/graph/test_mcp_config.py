@@ -82,7 +82,8 @@ def test_every_name_of_streamable_http_is_known(kind: str) -> None:
 
 
 def test_sse_and_a_server_that_is_switched_off() -> None:
-    config = parse({"mcpServers": {"x": {"url": "http://h", "type": "sse"}, "y": {"command": "y", "disabled": True}}})
+    off = {"y": {"command": "y", "disabled": True}, "z": {"command": "z", "enabled": False}}
+    config = parse({"mcpServers": {"x": {"url": "http://h", "type": "sse"}, **off}})
     assert [(each.name, each.transport) for each in config.servers] == [("x", "sse")]
 
 
@@ -120,6 +121,17 @@ def test_keys_of_other_programs_are_told_and_not_refused() -> None:
         ({"mcpServers": {"x": {"url": "http://h", "type": "carrier pigeon"}}}, "write stdio, http or sse"),
         ({"mcpServers": {"x": {"url": "ftp://h"}}}, "not an http or https address"),
         ({"servers": {"x": {"url": "http://h", "headers": {"A": "${NO}"}}}}, "servers.x.headers.A: the variable NO"),
+        ({"mcpServers": {"x": {"command": "x", "disabled": "yes"}}}, "mcpServers.x.disabled: it must be true or false"),
+        ({"mcpServers": {"x": {"command": "x", "required": 1}}}, "mcpServers.x.required: it must be true or false"),
+        ({"mcpServers": {"x": {"command": "x", "timeout": 60}}}, "for 60 seconds write 60000"),
+        (
+            {"mcpServers": {"x": {"command": "x", "timeout": {"a": "1s"}}}},
+            "mcpServers.x.timeout.a: it must be a number",
+        ),
+        ({"mcpServers": {"x": {"command": "x", "initTimeout": -1}}}, "mcpServers.x.initTimeout: it must be a number"),
+        ({"mcpServers": {"x": {"command": "x", "idempotencyArgument": ""}}}, "the name of an argument"),
+        ({"mcpServers": {"x": {"command": "x", "includeTools": "a"}}}, "mcpServers.x.includeTools: it must be a list"),
+        ({"mcpServers": {"x": {"command": "x", "excludeTools": [], "disabledTools": []}}}, "keep one of the two"),
     ],
 )
 def test_every_fault_names_its_key(value: Any, words: str) -> None:
