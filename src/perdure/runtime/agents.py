@@ -1,8 +1,10 @@
-"""One agent examined without serving it: does it load, is its model there, do its MCP servers answer."""
+"""One agent examined without serving it: does it load, is its model there, do its MCP servers answer, are its tools covered."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from perdure.clock import SystemClock
@@ -14,13 +16,24 @@ CONNECT_SECONDS = 5.0
 _OLLAMA = "http://127.0.0.1:11434"
 
 
-async def examine(agent: AgentSettings, settings: Settings) -> list[str]:
-    """What keeps the agent from working now, one sentence each. Connects to its servers. Raises ConfigurationError."""
+@dataclass(frozen=True, slots=True)
+class Examined:
+    problems: Sequence[str]
+    """What keeps the agent from working as it was meant to now, one sentence each."""
+
+    uncovered_tools: Sequence[str]
+    """Tools of a graph of one's own that run outside our guard."""
+
+
+async def examine(agent: AgentSettings, settings: Settings) -> Examined:
+    """Connects to the agent's servers, so that names in `needs_approval` that they lack are found too. Raises
+    ConfigurationError."""
     hosted = await load_agent(agent, settings, SystemClock())
     try:
         if hosted.tools is not None:
             await hosted.tools.all()  # connects to each MCP server, so that `problems` knows
-        return [*(hosted.problems() or await _not_creatable(hosted)), *await _unreachable(hosted)]
+        problems = [*(hosted.problems() or await _not_creatable(hosted)), *await _unreachable(hosted)]
+        return Examined(problems, hosted.uncovered_tools)
     finally:
         await hosted.close()
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -16,7 +15,9 @@ from perdure.config import AgentSettings, Settings
 from perdure.errors import ConfigurationError, DatabaseUnusable
 from perdure.runtime import logs
 from perdure.runtime.agents import examine
+from perdure.runtime.finding import Finding
 from perdure.runtime.locks import writer_of
+from perdure.runtime.people import examine_people
 from perdure.runtime.ports import free, taken
 from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
 from perdure.store.sqlite.faults import is_full
@@ -29,16 +30,6 @@ FULL_BYTES = 1_000_000
 ANSWER_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`mend` is the command or the act that mends it; empty when all is well."""
-
-    subject: str
-    well: bool
-    message: str
-    mend: str = ""
-
-
 async def diagnose(settings: Settings) -> list[Finding]:
     """Every finding, in the order a start would meet them."""
     assert settings.database is not None
@@ -47,6 +38,7 @@ async def diagnose(settings: Settings) -> list[Finding]:
     findings = [*_folder(settings.database), *_database(settings.database, holder)]
     findings.append(await _server(settings, holder))
     findings += _token(settings, settings.database)
+    findings += await examine_people(settings.database, settings.agents)
     for agent in settings.agents:
         findings += await _agent(agent, settings)
     return findings
@@ -227,16 +219,20 @@ def _token(settings: Settings, database: Path) -> Iterator[Finding]:
 async def _agent(agent: AgentSettings, settings: Settings) -> list[Finding]:
     subject = f"agent {agent.name}"
     try:
-        problems = await examine(agent, settings)
+        examined = await examine(agent, settings)
     except ConfigurationError as error:
         return [
             Finding(subject, False, problem, "mend what the message names, then start again")
             for problem in error.problems
         ]
-    if problems:
-        return [
-            Finding(subject, False, problem, "see the message; the agent works again without a restart")
-            for problem in problems
-        ]
-    what = agent.graph or f"model {agent.model}"
-    return [Finding(subject, True, f"{what} is usable")]
+    findings = [
+        Finding(subject, False, problem, "see the message; the agent works again without a restart")
+        for problem in examined.problems
+    ]
+    if not findings:
+        findings.append(Finding(subject, True, f"{agent.graph or f'model {agent.model}'} is usable"))
+    if examined.uncovered_tools:
+        names = ", ".join(examined.uncovered_tools)
+        message = f"tools outside Perdure's guard, which no gate stops and a crash may repeat: {names}"
+        findings.append(Finding(subject, True, message, "use perdure.ToolNode or perdure.DurableToolsMiddleware"))
+    return findings

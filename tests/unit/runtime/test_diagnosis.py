@@ -16,7 +16,8 @@ import pytest
 import structlog
 
 from perdure.clock import SystemClock
-from perdure.runtime.diagnosis import Finding, diagnose
+from perdure.runtime.diagnosis import diagnose
+from perdure.runtime.finding import Finding
 from perdure.settings import load
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 from perdure.store.sqlite.store import open_store
