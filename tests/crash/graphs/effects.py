@@ -13,7 +13,7 @@ from langchain_core.tools import BaseTool, ToolException, tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolRuntime
 
-from perdure import DurableToolsMiddleware, ToolNode, call_key, effect
+from perdure import NOT_HAPPENED, DurableToolsMiddleware, ToolNode, call_key, effect
 from tests.crash import world
 from tests.crash.scripted import ScriptedModel
 
@@ -33,9 +33,9 @@ async def act(name: str, label: str, config: RunnableConfig, *, deduplicates: bo
     return said
 
 
-async def booked(key: str) -> str | None:
+async def booked(key: str) -> Any:
     """What became of the call with this key."""
-    return await asyncio.to_thread(world.find, outside(), key)
+    return await asyncio.to_thread(world.find, outside(), key) or NOT_HAPPENED
 
 
 @effect("read")
