@@ -7,16 +7,33 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from perdure.agent.approvals import Approvals
 from perdure.agent.base import AgentInfo, Transcript, TurnDetail
 from perdure.agent.ids import new_id
+from perdure.agent.people import checked_name, require_admin
 from perdure.agent.threads import Threads
 from perdure.agent.watch import watch
-from perdure.errors import BadRequest, NotFound, NotReady, PerdureError, TurnInProgress, TurnNotResumable
+from perdure.errors import BadRequest, Forbidden, NotFound, NotReady, PerdureError, TurnInProgress, TurnNotResumable
 from perdure.events import Frame, Gone, ListsReset, ResetReason
 from perdure.graph.load import HostedGraph
-from perdure.store.base import Page, Store
+from perdure.store.base import Decided, Page, Store
 from perdure.transport.base import SlowWatcher, Subscription, Transport
-from perdure.turns import ENDED, Accepted, Change, Conversation, NewTurn, RequestKey, Turn, TurnStatus
+from perdure.turns import (
+    ENDED,
+    Accepted,
+    AuditEntry,
+    Card,
+    Change,
+    Conversation,
+    NewTurn,
+    Person,
+    RequestKey,
+    Role,
+    Token,
+    Turn,
+    TurnStatus,
+    Verdict,
+)
 
 TITLE_CHARACTERS = 80
 PAGE = 200
@@ -45,6 +62,7 @@ class LocalAgents:
         self._draining = draining
         self._warnings = warnings
         self._threads = Threads(store, agents)
+        self._approvals = Approvals(store, agents)
 
     def agents(self) -> Sequence[AgentInfo]:
         common = list(self._warnings())
@@ -55,6 +73,7 @@ class LocalAgents:
                 model=agent.model.name if agent.model else None,
                 default=agent.name == self._default,
                 problems=[*agent.problems(), *common],
+                uncovered_tools=agent.uncovered_tools,
             )
             for agent in self._agents.values()
         ]
@@ -63,27 +82,30 @@ class LocalAgents:
 
     async def start(
         self,
-        owner: str,
+        person: Person,
         *,
         input: Mapping[str, Any],
         conversation: str | None,
         agent: str | None,
         when_busy: str,
         request_key: RequestKey | None,
+        discard_pending: bool = False,
     ) -> Accepted:
         self._check_accepting()
-        chosen = await self._choose(owner, conversation, agent)
+        chosen = await self._choose(person, conversation, agent)
         _check_input(chosen, input)
         new = NewTurn(
             turn_id=new_id(),
-            owner=owner,
+            owner=person.owner,
             agent=chosen.name,
             input=dict(input),
             conversation=conversation,
             new_conversation_id=new_id(),
             title=title_of(input),
             when_busy=when_busy,
+            discard_pending=discard_pending,
             request_key=request_key,
+            by=person.name,
         )
         return await self._store.accept(new)
 
@@ -94,10 +116,16 @@ class LocalAgents:
                 f"{_STOPPING} Nothing was accepted; send it again in a moment, with the same Idempotency-Key."
             )
 
-    async def _choose(self, owner: str, conversation: str | None, agent: str | None) -> HostedGraph:
+    async def _choose(self, person: Person, conversation: str | None, agent: str | None) -> HostedGraph:
         name = agent
         if conversation is not None:
-            known = await self._store.conversation(owner, conversation)
+            known = await self._store.conversation(person.scope, conversation)
+            if known.owner != person.owner:
+                raise Forbidden(
+                    f"This conversation is {known.owner}'s. An operator reads, decides, cancels and resumes in it; messages go "
+                    "to conversations of one's own.",
+                    conversation=conversation,
+                )
             if agent is not None and agent != known.agent:
                 raise BadRequest(
                     f"This conversation belongs to the agent {known.agent!r}; start a new one for {agent!r}."
@@ -108,59 +136,78 @@ class LocalAgents:
             raise BadRequest(f"There is no agent {name!r} here. Agents of this server: {', '.join(self._agents)}.")
         return chosen
 
-    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
+    async def resume(self, person: Person, conversation: str, request_key: RequestKey | None = None) -> Accepted:
         self._check_accepting()
-        repeated = await self._store.repeated(owner, request_key) if request_key is not None else None
+        known = await self._store.conversation(person.scope, conversation)
+        repeated = await self._store.repeated(known.owner, request_key) if request_key is not None else None
         if repeated is not None:
             return repeated
-        known = await self._store.conversation(owner, conversation)
-        turn = await self._store.last_turn(owner, conversation)
+        turn = await self._store.last_turn(person.scope, conversation)
         why_not = self._threads.why_not_resumable(turn, await self._threads.head(known))
         if why_not is not None:
             raise TurnNotResumable(why_not, conversation=conversation, turn=turn.id if turn else None)
-        return await self._store.resume(owner, conversation, request_key)
+        return await self._store.resume(person.scope, conversation, request_key, by=person.name)
 
     async def answer(
-        self, owner: str, conversation: str, answers: Mapping[str, Any], request_key: RequestKey | None = None
+        self, person: Person, conversation: str, answers: Mapping[str, Verdict], request_key: RequestKey | None = None
     ) -> Accepted:
         self._check_accepting()
-        return await self._store.answer(owner, conversation, answers, owner, request_key)
+        return await self._approvals.answer(person, conversation, answers, request_key)
 
-    async def cancel(self, owner: str, turn: str) -> Turn:
-        return await self._store.cancel(owner, turn)
+    async def cancel(self, person: Person, turn: str) -> Turn:
+        return await self._store.cancel(person.scope, turn, by=person.name)
 
-    async def turn(self, owner: str, turn: str) -> TurnDetail:
-        found = await self._store.turn(owner, turn)
-        attempts = await self._store.attempts(owner, turn)
-        cards = await self._store.cards(owner, turn)
-        last = await self._store.last_turn(owner, found.conversation)
+    async def turn(self, person: Person, turn: str) -> TurnDetail:
+        scope = person.scope
+        found = await self._store.turn(scope, turn)
+        attempts = await self._store.attempts(scope, turn)
+        cards = await self._store.cards(scope, turn)
+        calls = await self._store.calls(scope, turn)
+        last = await self._store.last_turn(scope, found.conversation)
         resumable = False
         if last is not None and last.id == turn:
-            conversation = await self._store.conversation(owner, found.conversation)
+            conversation = await self._store.conversation(scope, found.conversation)
             resumable = await self._resumable(conversation, last)
-        return TurnDetail(found, attempts, cards, resumable)
+        return TurnDetail(found, attempts, cards, calls, resumable)
 
     async def turns(
-        self, owner: str, *, limit: int, cursor: str | None, status: TurnStatus | None, agent: str | None
+        self, person: Person, *, limit: int, cursor: str | None, status: TurnStatus | None, agent: str | None
     ) -> Page[Turn]:
-        return await self._store.turns(owner, limit=limit, cursor=cursor, status=status, agent=agent)
+        return await self._store.turns(person.scope, limit=limit, cursor=cursor, status=status, agent=agent)
 
     async def _resumable(self, conversation: Conversation, last: Turn | None) -> bool:
         if last is None or last.status not in ENDED:
             return False
         return self._threads.why_not_resumable(last, await self._threads.head(conversation)) is None
 
+    # -- approvals ----------------------------------------------------------------------------------------------------
+
+    async def approvals(
+        self, person: Person, *, limit: int, cursor: str | None, conversation: str | None = None
+    ) -> Page[Card]:
+        return await self._store.approvals(
+            person.scope, person.name, limit=limit, cursor=cursor, conversation=conversation
+        )
+
+    async def card(self, person: Person, card: str) -> Card:
+        return await self._store.card(person.scope, person.name, card)
+
+    async def decide(self, person: Person, card: str, verdict: Verdict) -> Decided:
+        self._check_accepting()
+        return await self._approvals.decide(person, card, verdict)
+
     # -- conversations ------------------------------------------------------------------------------------------------
 
     async def conversations(
-        self, owner: str, *, limit: int, cursor: str | None, agent: str | None
+        self, person: Person, *, limit: int, cursor: str | None, agent: str | None
     ) -> Page[Conversation]:
-        return await self._store.conversations(owner, limit=limit, cursor=cursor, agent=agent)
+        return await self._store.conversations(person.scope, limit=limit, cursor=cursor, agent=agent)
 
-    async def conversation(self, owner: str, conversation: str) -> Transcript:
-        found = await self._store.conversation(owner, conversation)
-        turns = await self._turns_of(owner, conversation)
-        last = await self._store.last_turn(owner, conversation)
+    async def conversation(self, person: Person, conversation: str) -> Transcript:
+        scope = person.scope
+        found = await self._store.conversation(scope, conversation)
+        turns = await self._turns_of(scope, conversation)
+        last = await self._store.last_turn(scope, conversation)
         head = await self._threads.head(found)
         return Transcript(
             conversation=found,
@@ -170,63 +217,75 @@ class LocalAgents:
             state=self._threads.values(found, head.state),
         )
 
-    async def _turns_of(self, owner: str, conversation: str) -> Sequence[Turn]:
+    async def _turns_of(self, scope: str | None, conversation: str) -> Sequence[Turn]:
         newest_first: list[Turn] = []
         cursor: str | None = None
         while True:
-            page = await self._store.turns(owner, limit=PAGE, cursor=cursor, conversation=conversation)
+            page = await self._store.turns(scope, limit=PAGE, cursor=cursor, conversation=conversation)
             newest_first.extend(page.items)
             cursor = page.next
             if cursor is None:
                 return newest_first[::-1]
 
-    async def rename(self, owner: str, conversation: str, title: str) -> Conversation:
-        return await self._store.rename(owner, conversation, title)
+    async def rename(self, person: Person, conversation: str, title: str) -> Conversation:
+        scope = await self._may_change(person, conversation)
+        return await self._store.rename(scope, conversation, title, by=person.name)
 
-    async def delete(self, owner: str, conversation: str, *, cancel: bool) -> None:
-        while not await self._deleted(owner, conversation, cancel=cancel):
+    async def _may_change(self, person: Person, conversation: str) -> str | None:
+        """The scope in which a conversation may be renamed and deleted: one's own, and for the server's own token every one."""
+        known = await self._store.conversation(person.scope, conversation)
+        if known.owner == person.owner or person.admin:
+            return known.owner
+        raise Forbidden(
+            f"This conversation is {known.owner}'s: only its owner and the server's own token may rename or delete it.",
+            conversation=conversation,
+        )
+
+    async def delete(self, person: Person, conversation: str, *, cancel: bool) -> None:
+        scope = await self._may_change(person, conversation)
+        while not await self._deleted(scope, person.name, conversation, cancel=cancel):
             pass
 
-    async def _deleted(self, owner: str, conversation: str, *, cancel: bool) -> bool:
+    async def _deleted(self, scope: str | None, by: str, conversation: str, *, cancel: bool) -> bool:
         """False after a turn ended that stood in the way."""
         with self._transport.subscribe(conversation) as live:
             try:
-                await self._store.delete(owner, conversation)
+                await self._store.delete(scope, conversation, by=by)
             except TurnInProgress:
                 if not cancel:
                     raise
-                await self._cancel_all(owner, conversation)
+                await self._cancel_all(scope, by, conversation)
                 await _an_ending(live)
                 return False
         self._transport.forget(conversation)
         return True
 
-    async def _cancel_all(self, owner: str, conversation: str) -> None:
+    async def _cancel_all(self, scope: str | None, by: str, conversation: str) -> None:
         """The newest first, so that none that waits is started by the end of the one before it."""
-        for turn in reversed(await self._turns_of(owner, conversation)):
+        for turn in reversed(await self._turns_of(scope, conversation)):
             if turn.status not in ENDED:
-                await self._store.cancel(owner, turn.id)
+                await self._store.cancel(scope, turn.id, by=by)
 
-    async def export(self, owner: str, conversation: str) -> AsyncIterator[Mapping[str, Any]]:
-        found = await self._store.conversation(owner, conversation)
+    async def export(self, person: Person, conversation: str) -> AsyncIterator[Mapping[str, Any]]:
+        found = await self._store.conversation(person.scope, conversation)
         async for checkpoint in self._threads.export(found):
             yield checkpoint
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
     async def follow(
-        self, owner: str, conversation: str, *, after: int | None, follow: bool
+        self, person: Person, conversation: str, *, after: int | None, follow: bool
     ) -> AsyncIterator[Frame | Gone]:
-        await self._store.conversation(owner, conversation)
-        return self._frames(owner, conversation, after, follow=follow)
+        await self._store.conversation(person.scope, conversation)
+        return self._frames(person.scope, conversation, after, follow=follow)
 
     async def _frames(
-        self, owner: str, conversation: str, after: int | None, *, follow: bool
+        self, scope: str | None, conversation: str, after: int | None, *, follow: bool
     ) -> AsyncIterator[Frame | Gone]:
         with self._transport.subscribe(conversation) as live:
             try:
-                await self._store.conversation(owner, conversation)  # it may have been deleted before `live` could tell
-                turn = await self._store.last_turn(owner, conversation)
+                await self._store.conversation(scope, conversation)  # it may have been deleted before `live` could tell
+                turn = await self._store.last_turn(scope, conversation)
                 async for frame in watch(self._store, live, turn, conversation, after, follow=follow):
                     yield frame
             except NotReady:
@@ -236,29 +295,50 @@ class LocalAgents:
             except NotFound:
                 yield Gone(conversation)
 
-    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
-        last = await self._store.last_change(owner)
-        if after is None or await self._is_change(owner, after):
-            return self._changes(owner, last if after is None else after, known=True)
-        return self._changes(owner, min(after, last), known=False)
+    async def changes(self, person: Person, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
+        scope = person.scope
+        last = await self._store.last_change(scope)
+        if after is None or await self._is_change(scope, after):
+            return self._changes(scope, last if after is None else after, known=True)
+        return self._changes(scope, min(after, last), known=False)
 
-    async def _is_change(self, owner: str, number: int) -> bool:
+    async def _is_change(self, scope: str | None, number: int) -> bool:
         """Whether the journal still holds what a cursor names; 0 is the beginning. False after a restore of an older
         backup and when retention removed it: changes the watcher never saw may be gone."""
-        page = await self._store.changes(owner, number - 1, 1) if number > 0 else []
+        page = await self._store.changes(scope, number - 1, 1) if number > 0 else []
         return number == 0 or any(change.number == number for change in page)
 
-    async def _changes(self, owner: str, after: int, *, known: bool) -> AsyncIterator[Change | ListsReset]:
+    async def _changes(self, scope: str | None, after: int, *, known: bool) -> AsyncIterator[Change | ListsReset]:
         if not known:
             yield ListsReset(ResetReason.CURSOR_UNKNOWN)
         with self._transport.listen("changes") as bell:
             while True:
-                page = await self._store.changes(owner, after, PAGE)
+                page = await self._store.changes(scope, after, PAGE)
                 for change in page:
                     yield change
                     after = change.number
                 if not page:
                     await bell.wait()
+
+    # -- who ----------------------------------------------------------------------------------------------------------
+
+    async def audit(self, person: Person, *, limit: int, cursor: str | None) -> Page[AuditEntry]:
+        return await self._store.audit(person.scope, limit=limit, cursor=cursor)
+
+    async def create_token(self, person: Person, name: str, role: Role, secret_hash: str) -> Token:
+        require_admin(person)
+        return await self._store.create_token(checked_name(name), role, secret_hash, by=person.name)
+
+    async def revoke_token(self, person: Person, name: str) -> Token:
+        require_admin(person)
+        return await self._store.revoke_token(name, by=person.name)
+
+    async def tokens(self, person: Person) -> Sequence[Token]:
+        require_admin(person)
+        return await self._store.tokens()
+
+    async def token_of(self, secret_hash: str) -> Token | None:
+        return await self._store.token_of(secret_hash)
 
     # -- health -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from perdure.engine.heads import Head, read_head
 from perdure.engine.hosting import AnyGraph, bind, host, saver_of
-from perdure.engine.plan import owns_head, reusing_tasks
+from perdure.engine.plan import owns_head
 from perdure.engine.repair import messages_of
 from perdure.graph.load import HostedGraph
 from perdure.messages import wire_message
@@ -71,8 +71,6 @@ class Threads:
             return "The graph's state does not take what this turn's last step wrote. Send a new message: it goes on without it."
         if not state.tasks:
             return "Nothing of this turn is left to do. Send a new message."
-        if any(reusing_tasks(state)):
-            return "A node failed between several questions, and its answers cannot be used twice. Send a new message."
         return None
 
     def _graph(self, conversation: Conversation) -> AnyGraph:

@@ -9,13 +9,15 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from perdure.agent.base import AgentPort
-from perdure.api import chat, conversations, documentation, errors, health, pages, turns
+from perdure.api import approvals, chat, conversations, documentation, errors, health, pages, people, turns
 from perdure.api.auth import Access
 from perdure.api.context import Services
 from perdure.api.gate import Gate
 from perdure.api.metrics import Metrics
 from perdure.api.stream import Streams
 from perdure.config import Settings
+
+ROOMS = (chat, conversations, turns, approvals, people, health, pages)
 
 _DESCRIPTION = "A durable runtime for LLM agents: an accepted message is answered, whatever dies in between."
 
@@ -39,7 +41,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        routes=[route for room in (chat, conversations, turns, health, pages) for route in room.router.routes],
+        routes=[route for room in ROOMS for route in room.router.routes],
     )
     app.state.services = Services(agents, access, streams, metrics, statistics)
     errors.install(app)

@@ -1,7 +1,8 @@
-"""Who may speak to this server: the token, the one-time link, the cookie, and which Host and Origin are ours.
+"""Who may speak to this server: the tokens, the one-time link, the cookie, and which Host and Origin are ours.
 
-The one place that parses credentials. A credential is the bearer token, or the cookie that a one-time link set. The cookie
-is `expiry.nonce.mac`, its MAC keyed by the token: nothing is stored, it survives a restart, and a new token ends it.
+The one place that parses credentials. A credential is a bearer token, or the cookie that a one-time link set. The server's own
+token is `admin`; the others are named, made with `perdure tokens create` and known by their hash alone. The cookie is
+`expiry.nonce.mac`, its MAC keyed by the server's own token: nothing is stored, it survives a restart, and a new token ends it.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import re
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 from starlette.types import Scope
 
+from perdure.agent.people import ADMIN_NAME, LOCAL_OWNER
 from perdure.clock import Clock, SystemClock
 from perdure.config import LOOPBACK_HOSTS, Settings
 from perdure.errors import ConfigurationError, Forbidden, Unauthorized
+from perdure.turns import Person, Role, Token
 
-LOCAL_OWNER = "local"
+ADMIN = Person(ADMIN_NAME, LOCAL_OWNER, Role.OPERATOR, admin=True)
+"""Who holds the server's own token, or a cookie that it signed."""
+
+SECRET_PREFIX = "pdt_"
+SECRET_BYTES = 32
 LINK_SECONDS = 600.0
 SESSION_SECONDS = 30 * 24 * 3600
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -33,20 +40,39 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "[::]"})  # noqa: S104  (compared w
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Whoever sent the request. Every verb of the port gets `owner`."""
+_SECRET = re.compile(SECRET_PREFIX + r"[A-Za-z0-9_-]{43}")
 
-    owner: str
+TokenOf = Callable[[str], Awaitable[Token | None]]
+"""The valid token with this hash of a secret. Asked at every request: a revoked token is refused at once."""
+
+
+async def no_tokens(secret_hash: str) -> Token | None:
+    """Where there are no named tokens."""
+    return None
+
+
+def new_secret() -> str:
+    """Of a named token: 256 random bits, with a prefix that scanners for leaked secrets can know."""
+    return SECRET_PREFIX + secrets.token_urlsafe(SECRET_BYTES)
+
+
+def hash_of(secret: str) -> str:
+    """What is stored of a secret. It has 256 random bits, so one round of SHA-256 is enough: there is nothing to guess."""
+    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 class Access:
     """Admits or refuses a request by its head alone, before a byte of its body is read."""
 
-    def __init__(self, token: str, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, token: str, settings: Settings, clock: Clock | None = None, *, token_of: TokenOf = no_tokens
+    ) -> None:
+        """`token`: the server's own. `token_of` looks the named ones up: once a request, and only for what has the form of
+        their secrets."""
         self._token = token.encode()
         self._cookie_key = hmac.digest(self._token, b"perdure cookie", "sha256")
         self._clock = clock or SystemClock()
+        self._token_of = token_of
         self._links: dict[bytes, float] = {}
         own = () if settings.host in _WILDCARDS else (_bracketed(settings.host),)
         hosts = {name.lower() for name in (*LOOPBACK_HOSTS, *own, *settings.allowed_hosts)}
@@ -55,7 +81,7 @@ class Access:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def admit(self, scope: Scope) -> Principal | None:
+    async def admit(self, scope: Scope) -> Person | None:
         """The sender; None on the few paths that need no credential and got none. Raises Forbidden, Unauthorized."""
         host = self._check_host(scope)
         self._check_origin(scope, host)
@@ -64,11 +90,10 @@ class Access:
             return None
         headers = _values(scope, b"authorization")
         if headers:
-            return self._by_bearer(headers)
-        principal = self._by_cookie(scope)
-        if principal:
+            return await self._by_bearer(headers)
+        if self._has_session(scope):
             _check_own_page(scope)
-            return principal
+            return ADMIN
         if path in OPTIONAL_PATHS:
             return None
         raise Unauthorized
@@ -93,25 +118,25 @@ class Access:
         if not navigation and any(site not in {"same-origin", "none"} for site in sites):
             raise Forbidden("This request was made by a page of another origin.")
 
-    def _by_bearer(self, headers: list[str]) -> Principal:
+    async def _by_bearer(self, headers: list[str]) -> Person:
         scheme, _, given = headers[0].partition(" ")
-        if (
-            len(headers) == 1
-            and scheme.lower() == "bearer"
-            and hmac.compare_digest(given.strip().encode(), self._token)
-        ):
-            return Principal(LOCAL_OWNER)
-        raise Unauthorized("This token is not the one of this server.")
+        given = given.strip()
+        if len(headers) == 1 and scheme.lower() == "bearer":
+            if hmac.compare_digest(given.encode(), self._token):
+                return ADMIN
+            if _SECRET.fullmatch(given):
+                token = await self._token_of(hash_of(given))
+                if token is not None and token.revoked_at is None:
+                    return Person(token.name, token.name, token.role)
+        raise Unauthorized("This token is not one of this server, or it was revoked.")
 
-    def _by_cookie(self, scope: Scope) -> Principal | None:
+    def _has_session(self, scope: Scope) -> bool:
         try:
             cookies = SimpleCookie("; ".join(_values(scope, b"cookie")))
         except CookieError:
-            return None
+            return False
         morsel = cookies.get(cookie_name(scope))
-        if morsel is None or not self._valid_session(morsel.value):
-            return None
-        return Principal(LOCAL_OWNER)
+        return morsel is not None and self._valid_session(morsel.value)
 
     # -- one-time links and sessions ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What a route works with: the services of this application and the owner who asks."""
+"""What a route works with: the services of this application and the person who asks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from perdure.agent.base import AgentPort
-from perdure.api.auth import Access, Principal
+from perdure.api.auth import Access
 from perdure.api.metrics import Metrics
 from perdure.api.stream import Streams
 from perdure.errors import NotFound, Unauthorized
+from perdure.turns import Person
 
-PRINCIPAL = "perdure.principal"
+PERSON = "perdure.person"
 """Where the gate leaves the sender in the scope."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -35,25 +36,32 @@ async def _services(request: Request) -> Services:
     return services
 
 
-async def _principal(request: Request) -> Principal | None:
-    principal: Principal | None = request.scope[PRINCIPAL]
-    return principal
+async def _sender(request: Request) -> Person | None:
+    person: Person | None = request.scope[PERSON]
+    return person
 
 
-async def _owner(request: Request) -> str:
-    principal: Principal | None = request.scope[PRINCIPAL]
-    if principal is None:
+async def _asker(request: Request) -> Person:
+    person: Person | None = request.scope[PERSON]
+    if person is None:
         raise Unauthorized
-    return principal.owner
+    return person
 
 
 Api = Annotated[Services, Depends(_services)]
-Sender = Annotated[Principal | None, Depends(_principal)]
-Owner = Annotated[str, Depends(_owner)]
+Sender = Annotated[Person | None, Depends(_sender)]
+"""Nobody on the few routes that need no credential."""
+
+Asker = Annotated[Person, Depends(_asker)]
+
+
+def is_id(value: str) -> bool:
+    """Whether it has the form of an id."""
+    return _ID.fullmatch(value) is not None
 
 
 def checked_id(value: str, what: str) -> str:
     """The id as it is. A malformed one names nothing: NotFound, as for every unknown id."""
-    if _ID.fullmatch(value):
+    if is_id(value):
         return value
     raise NotFound(f"There is no {what} with this id.")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from perdure.api.context import Api, Owner, checked_id
+from perdure.api.context import Api, Asker, checked_id
 from perdure.api.documentation import Responses, errors
 from perdure.api.markdown import render
 from perdure.api.schemas import (
@@ -19,9 +19,9 @@ from perdure.api.schemas import (
     ConversationSummary,
     DeleteQuery,
     ExportQuery,
-    Page,
     RenameRequest,
 )
+from perdure.api.shapes import Page
 from perdure.api.wire import JSONReply, dumps
 
 _EXPORT: Responses = {
@@ -35,7 +35,7 @@ router = APIRouter(prefix="/api", tags=["conversations"])
 
 
 @router.get("/agents", response_model=AgentsReply, summary="The agents of this server")
-async def agents(api: Api, owner: Owner) -> Response:
+async def agents(api: Api, person: Asker) -> Response:
     reply = AgentsReply(items=[AgentReply.of(agent) for agent in api.agents.agents()])
     return JSONReply(reply.model_dump())
 
@@ -46,8 +46,8 @@ async def agents(api: Api, owner: Owner) -> Response:
     summary="List conversations, newest activity first",
     responses=errors(400),
 )
-async def conversations(query: Annotated[ConversationsQuery, Query()], api: Api, owner: Owner) -> Response:
-    page = await api.agents.conversations(owner, limit=query.limit, cursor=query.cursor, agent=query.agent)
+async def conversations(query: Annotated[ConversationsQuery, Query()], api: Api, person: Asker) -> Response:
+    page = await api.agents.conversations(person, limit=query.limit, cursor=query.cursor, agent=query.agent)
     reply = Page(items=[ConversationSummary.of(item) for item in page.items], next=page.next)
     return JSONReply(reply.model_dump())
 
@@ -55,8 +55,8 @@ async def conversations(query: Annotated[ConversationsQuery, Query()], api: Api,
 @router.get(
     "/conversations/{id}", response_model=ConversationReply, summary="Read a conversation", responses=errors(404)
 )
-async def conversation(id: str, api: Api, owner: Owner) -> Response:
-    transcript = await api.agents.conversation(owner, checked_id(id, "conversation"))
+async def conversation(id: str, api: Api, person: Asker) -> Response:
+    transcript = await api.agents.conversation(person, checked_id(id, "conversation"))
     return JSONReply(ConversationReply.of_transcript(transcript).model_dump())
 
 
@@ -66,8 +66,8 @@ async def conversation(id: str, api: Api, owner: Owner) -> Response:
     summary="Rename a conversation",
     responses=errors(400, 404, 413, 503, 507),
 )
-async def rename(id: str, request: RenameRequest, api: Api, owner: Owner) -> Response:
-    renamed = await api.agents.rename(owner, checked_id(id, "conversation"), request.title)
+async def rename(id: str, request: RenameRequest, api: Api, person: Asker) -> Response:
+    renamed = await api.agents.rename(person, checked_id(id, "conversation"), request.title)
     return JSONReply(ConversationSummary.of(renamed).model_dump())
 
 
@@ -78,8 +78,8 @@ async def rename(id: str, request: RenameRequest, api: Api, owner: Owner) -> Res
     summary="Delete everything of a conversation",
     responses=errors(400, 404, 409, 503, 507),
 )
-async def delete(id: str, query: Annotated[DeleteQuery, Query()], api: Api, owner: Owner) -> Response:
-    await api.agents.delete(owner, checked_id(id, "conversation"), cancel=query.cancel)
+async def delete(id: str, query: Annotated[DeleteQuery, Query()], api: Api, person: Asker) -> Response:
+    await api.agents.delete(person, checked_id(id, "conversation"), cancel=query.cancel)
     return Response(status_code=204)
 
 
@@ -89,16 +89,16 @@ async def delete(id: str, query: Annotated[DeleteQuery, Query()], api: Api, owne
     summary="Export a conversation",
     responses=_EXPORT | errors(400, 404),
 )
-async def export(id: str, query: Annotated[ExportQuery, Query()], api: Api, owner: Owner) -> Response:
+async def export(id: str, query: Annotated[ExportQuery, Query()], api: Api, person: Asker) -> Response:
     checked_id(id, "conversation")
     if query.format == "markdown":
-        transcript = await api.agents.conversation(owner, id)
+        transcript = await api.agents.conversation(person, id)
         return Response(
             render(transcript).encode("utf-8", "replace"),
             media_type="text/markdown; charset=utf-8",
             headers=_attachment(f"{id}.md"),
         )
-    checkpoints = aiter(api.agents.export(owner, id))
+    checkpoints = aiter(api.agents.export(person, id))
     first = await anext(checkpoints, None)
     return StreamingResponse(
         _lines(first, checkpoints), media_type="application/jsonl", headers=_attachment(f"{id}.jsonl")

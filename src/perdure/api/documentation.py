@@ -7,22 +7,23 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from perdure.api.schemas import ErrorEnvelope
+from perdure.api.shapes import ErrorEnvelope
 
 Responses = dict[int | str, dict[str, Any]]
 
 _WHEN = {
     400: "`BAD_REQUEST`: the request is not valid; the message names the field.",
-    404: "`NOT_FOUND`: there is nothing with this id.",
-    409: "`TURN_IN_PROGRESS`, `TURN_NOT_RESUMABLE` or `APPROVAL_DECIDED`; the message says what to do.",
+    404: "`NOT_FOUND` or `APPROVAL_UNKNOWN` (with `pending`): there is nothing with this id.",
+    409: "`TURN_IN_PROGRESS` (of a parked turn with `pending`), `TURN_NOT_RESUMABLE` or `APPROVAL_DECIDED` (with `decision`, "
+    "`decided_by`, `decided_at`, `pending`); the message says what to do.",
     413: "`TOO_LARGE`: nothing was accepted.",
     422: "`IDEMPOTENCY_KEY_REUSED`: the key was used with another body.",
     503: "`NOT_READY` or `STORAGE_ERROR`: try again shortly.",
     507: "`STORAGE_FULL`: nothing was accepted.",
 }
 _EVERYWHERE = {
-    "401": "`UNAUTHORIZED`: no token, or a wrong one.",
-    "403": "`FORBIDDEN`: a foreign Host or Origin.",
+    "401": "`UNAUTHORIZED`: no token, a wrong one, or one that was revoked.",
+    "403": "`FORBIDDEN`: a foreign Host or Origin, or not for this person.",
     "500": "`INTERNAL`: a fault of the server.",
 }
 

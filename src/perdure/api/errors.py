@@ -1,4 +1,5 @@
-"""The error table of the HTTP API: code → status, and the one envelope `{code, message, conversation?, turn?}`."""
+"""The error table of the HTTP API: code → status, and the one envelope `{code, message, conversation?, turn?}`,
+with what the error tells to machines beside it (`pending`, `decided_by`, …)."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ STATUS: Mapping[str, int] = {
     "METHOD_NOT_ALLOWED": 405,
     "TURN_IN_PROGRESS": 409,
     "TURN_NOT_RESUMABLE": 409,
+    "APPROVAL_UNKNOWN": 404,
     "APPROVAL_DECIDED": 409,
     "TOO_LARGE": 413,
     "NOT_READY": 503,
@@ -56,11 +58,17 @@ def status_of(error: PerdureError) -> int:
     return STATUS.get(error.code, 500)
 
 
-def envelope(error: PerdureError) -> dict[str, str]:
+def envelope(error: PerdureError) -> dict[str, Any]:
     """What a client is told. Errors without a place in the table are faults of ours: their text stays in the log."""
     if status_of(error) == 500:
         return {"code": "INTERNAL", "message": INTERNAL_MESSAGE}
-    told = {"code": error.code, "message": error.message, "conversation": error.conversation, "turn": error.turn}
+    told = {
+        **error.details,
+        "code": error.code,
+        "message": error.message,
+        "conversation": error.conversation,
+        "turn": error.turn,
+    }
     return {name: value for name, value in told.items() if value is not None}
 
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from perdure.api import body as bodies
 from perdure.api.auth import SAFE_METHODS, Access
-from perdure.api.context import PRINCIPAL
+from perdure.api.context import PERSON
 from perdure.api.errors import HEAD_PATHS, INTERNAL_MESSAGE, reply
 from perdure.api.metrics import Metrics
 from perdure.api.pages import refused_page, wants_page
@@ -61,7 +61,7 @@ class Gate:
 
     async def _serve(self, scope: Scope, receive: Receive, exchange: Exchange) -> None:
         try:
-            scope[PRINCIPAL] = self._access.admit(scope)
+            scope[PERSON] = await self._access.admit(scope)
             bodies.check_head(scope)
             body = await bodies.read(scope, receive, self._max_body_bytes) if bodies.expected(scope) else b""
         except PerdureError as error:
@@ -94,9 +94,11 @@ class Gate:
         seconds = time.monotonic() - exchange.started_at
         route = getattr(scope.get("route"), "path", "unknown")
         self._metrics.request(exchange.method, route, exchange.status or 0, seconds, stream=exchange.streamed)
+        person = scope.get(PERSON)
         if scope["path"] not in _UNLOGGED:
             _log.info(
                 "request",
+                by=person.name if person else None,
                 method=exchange.method,
                 path=scope["path"],
                 status=exchange.status,

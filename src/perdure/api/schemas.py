@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
-from difflib import get_close_matches
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from perdure.agent.base import AgentInfo, Transcript, TurnDetail
-from perdure.turns import Accepted, Attempt, Card, Conversation, Turn, TurnStatus
+from perdure.api.cards import CallReply, CardReply
+from perdure.api.shapes import PageQuery, Reply, Request
+from perdure.turns import Accepted, Attempt, Conversation, Spent, Turn, TurnStatus
 
-T = TypeVar("T")
-
-MAX_PAGE = 200
+WHEN_BUSY = ("reject", "enqueue", "interrupt")
 
 
 # -- what it takes ----------------------------------------------------------------------------------------------------
-
-
-class Request(BaseModel):
-    """Refuses a field it does not know and names the one that was probably meant."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_fields_only(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            raise ValueError("A JSON object is needed as the body.")
-        for name in given:
-            if name not in cls.model_fields:
-                raise ValueError(_unknown(str(name), list(cls.model_fields)))
-        return given
-
-
-def _unknown(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, 1)
-    hint = f"Did you mean `{close[0]}`?" if close else f"Known: {', '.join(f'`{field}`' for field in known)}."
-    return f"There is no field `{name[:60]}`. {hint}"
 
 
 class ChatRequest(Request):
@@ -54,7 +30,14 @@ class ChatRequest(Request):
                 {"message": "And then?", "conversation": "CONVERSATION", "when_busy": "enqueue"},
                 {"input": {"city": "Kyiv"}, "agent": "weather"},
                 {"resume": True, "conversation": "CONVERSATION"},
+                {
+                    "message": "Stop that.",
+                    "conversation": "CONVERSATION",
+                    "when_busy": "interrupt",
+                    "discard_pending": True,
+                },
                 {"conversation": "CONVERSATION", "resume": {"INTERRUPT": "yes"}},
+                {"conversation": "CONVERSATION", "resume": {"GATE": {"decision": "approve"}}},
             ]
         },
     )
@@ -64,12 +47,17 @@ class ChatRequest(Request):
     resume: bool | dict[str, Any] | None = Field(
         None,
         description="`true` re-opens the last turn, failed or interrupted; an object answers the questions of a parked "
-        "turn: interrupt id → value.",
+        "turn: interrupt id → value, or, for a card about a tool call, `{decision, arguments?, note?, result?}`.",
     )
     conversation: str | None = Field(None, description="Continues this one; without it a new one begins.")
     agent: str | None = Field(None, description="Which agent a new conversation is with; the default one without it.")
-    when_busy: Literal["reject", "enqueue"] | None = Field(
-        None, description="When a turn is active: `reject` (default, 409) or `enqueue` behind it."
+    when_busy: Literal["reject", "enqueue", "interrupt"] | None = Field(
+        None,
+        description="When a turn is active: `reject` (default, 409), `enqueue` behind it, or `interrupt`: cancel it, then run. "
+        "A parked turn is interrupted only with `discard_pending`.",
+    )
+    discard_pending: bool | None = Field(
+        None, description="With `interrupt`: also when the active turn is parked; its cards are closed."
     )
 
     @field_validator("message")
@@ -82,9 +70,9 @@ class ChatRequest(Request):
     @field_validator("when_busy", mode="before")
     @classmethod
     def _known_choice(cls, choice: Any) -> Any:
-        if choice is None or choice in ("reject", "enqueue"):
+        if choice is None or choice in WHEN_BUSY:
             return choice
-        raise ValueError("must be `reject` or `enqueue`")
+        raise ValueError("must be `reject`, `enqueue` or `interrupt`")
 
     @field_validator("resume", mode="before")
     @classmethod
@@ -101,12 +89,14 @@ class ChatRequest(Request):
             raise ValueError(f"Send exactly one of `message`, `input` and `resume`; this request has {told}.")
         if self.resume is not None:
             self._resume_only()
+        elif self.discard_pending and self.when_busy != "interrupt":
+            raise ValueError('`discard_pending` goes with `"when_busy": "interrupt"` only.')
         return self
 
     def _resume_only(self) -> None:
         if self.conversation is None:
             raise ValueError("`resume` needs the `conversation`.")
-        for name in ("agent", "when_busy"):
+        for name in ("agent", "when_busy", "discard_pending"):
             if getattr(self, name) is not None:
                 raise ValueError(f"`{name}` has no meaning with `resume`.")
 
@@ -123,11 +113,6 @@ class RenameRequest(Request):
         if not title or not title.isprintable():
             raise ValueError("must be one line of visible text")
         return title
-
-
-class PageQuery(Request):
-    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
-    cursor: Annotated[str, Field(max_length=500)] | None = Field(None, description="`next` of the page before.")
 
 
 class ConversationsQuery(PageQuery):
@@ -166,21 +151,6 @@ class ExportQuery(Request):
 # -- what it answers --------------------------------------------------------------------------------------------------
 
 
-class ErrorEnvelope(BaseModel):
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"code": "NOT_FOUND", "message": "There is nothing with this id."}]}
-    )
-
-    code: str
-    message: str
-    conversation: str | None = None
-    turn: str | None = None
-
-
-class Reply(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
 class AcceptedReply(Reply):
     """The turn is durable: an fsynced commit holds the message."""
 
@@ -193,11 +163,6 @@ class AcceptedReply(Reply):
         return cls(conversation=accepted.conversation, turn=accepted.turn, status=accepted.status)
 
 
-class Page(Reply, Generic[T]):
-    items: list[T]
-    next: str | None = Field(description="The cursor of the next page, null at the end.")
-
-
 class TurnError(Reply):
     code: str
     message: str
@@ -207,6 +172,7 @@ class TurnSummary(Reply):
     id: str
     conversation: str
     agent: str
+    owner: str
     status: TurnStatus
     reason: str | None
     error: TurnError | None
@@ -229,6 +195,7 @@ def _turn_fields(turn: Turn) -> dict[str, Any]:
         "id": turn.id,
         "conversation": turn.conversation,
         "agent": turn.agent,
+        "owner": turn.owner,
         "status": turn.status,
         "reason": failure.reason if failure else None,
         "error": TurnError(code=failure.code, message=failure.message) if failure else None,
@@ -262,35 +229,28 @@ class AttemptReply(Reply):
         )
 
 
-class CardReply(Reply):
-    id: str
-    interrupt_id: str
-    kind: str
-    state: str
-    request: Any
-    answer: Any
-    opened_at: datetime
-    decided_by: str | None
-    decided_at: datetime | None
+class SpentReply(Reply):
+    """Since the turn's accept, or a person's last resume."""
+
+    model_calls: int
+    tool_calls: int
+    tokens: int
+    seconds: float = Field(description="Time in attempts; waiting and parked time are not in it.")
 
     @classmethod
-    def of(cls, card: Card) -> CardReply:
+    def of(cls, spent: Spent) -> SpentReply:
         return cls(
-            id=card.id,
-            interrupt_id=card.interrupt_id,
-            kind=card.kind,
-            state=card.state,
-            request=card.request,
-            answer=card.answer,
-            opened_at=card.opened_at,
-            decided_by=card.decided_by,
-            decided_at=card.decided_at,
+            model_calls=spent.model_calls, tool_calls=spent.tool_calls, tokens=spent.tokens, seconds=spent.seconds
         )
 
 
 class TurnReply(TurnSummary):
+    """Dump it with `exclude_unset`: see CardReply."""
+
     resumable: bool
+    spent: SpentReply
     attempts: list[AttemptReply]
+    calls: list[CallReply] = Field(description="In the order of their first start.")
     cards: list[CardReply]
 
     @classmethod
@@ -298,7 +258,9 @@ class TurnReply(TurnSummary):
         return cls(
             **_turn_fields(detail.turn),
             resumable=detail.resumable,
+            spent=SpentReply.of(detail.turn.spent),
             attempts=[AttemptReply.of(attempt) for attempt in detail.attempts],
+            calls=[CallReply.of(call, detail.turn) for call in detail.calls],
             cards=[CardReply.of(card) for card in detail.cards],
         )
 
@@ -307,6 +269,7 @@ class ConversationSummary(Reply):
     id: str
     title: str
     agent: str
+    owner: str
     status: TurnStatus | None
     message_count: int
     created_at: datetime
@@ -323,6 +286,7 @@ def _conversation_fields(conversation: Conversation) -> dict[str, Any]:
         "id": conversation.id,
         "title": conversation.title,
         "agent": conversation.agent,
+        "owner": conversation.owner,
         "status": conversation.status,
         "message_count": conversation.message_count,
         "created_at": conversation.created_at,
@@ -356,6 +320,9 @@ class AgentReply(Reply):
     model: str | None
     default: bool
     problems: list[str]
+    uncovered_tools: list[str] = Field(
+        description="Tools of a user's graph outside Perdure's tool node: they are not gated and may run twice."
+    )
 
     @classmethod
     def of(cls, agent: AgentInfo) -> AgentReply:
@@ -366,6 +333,7 @@ class AgentReply(Reply):
                 "model": agent.model,
                 "default": agent.default,
                 "problems": list(agent.problems),
+                "uncovered_tools": list(agent.uncovered_tools),
             }
         )
 
@@ -380,4 +348,8 @@ class HealthReply(Reply):
 
 class ReadyReply(Reply):
     status: Literal["ready", "degraded", "unready"]
-    reasons: list[str] | None = Field(None, description="Only with a token.")
+    reasons: list[str] | None = Field(None, description="Why it is degraded or unready. Only with a token.")
+    notices: list[str] | None = Field(
+        None,
+        description="What should be known and keeps nothing from working: tools that are not covered. Only with a token.",
+    )

@@ -65,6 +65,8 @@ class Ending(StrEnum):
     SLOW = "slow"
     SHUTDOWN = "shutdown"
     BROKEN = "broken"
+    REVOKED = "revoked"
+    """The token it was opened with."""
 
 
 class Streams:
@@ -77,6 +79,7 @@ class Streams:
         self._pings: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
+        self._barred: set[str] = set()
         self._emptied = asyncio.Event()
         self.cut: dict[Ending, int] = dict.fromkeys(Ending, 0)
         """How many streams ended by each cause, for the metrics."""
@@ -88,6 +91,13 @@ class Streams:
         """Raises NotReady once `abort_all` has begun."""
         if self._closing:
             raise NotReady("The server is going down; connect again in a moment.")
+
+    def bar(self, name: str) -> None:
+        """The token of this name was revoked: what it watches ends now, also a stream whose request was admitted before."""
+        self._barred.add(name)
+        for stream in list(self._open):
+            if stream.whose == name:
+                stream.end(Ending.REVOKED)
 
     async def abort_all(self, within_seconds: float = CLOSE_SECONDS) -> None:
         """Tells every client to come back, then cuts its connection. New streams are refused from now on."""
@@ -102,6 +112,8 @@ class Streams:
 
     def enter(self, stream: EventStream) -> None:
         self._open.add(stream)
+        if stream.whose in self._barred:
+            stream.end(Ending.REVOKED)
         if self._timer is None:
             self._schedule()
 
@@ -132,7 +144,7 @@ class Streams:
 
 class EventStream(Response):
     """The answer of a stream route. `source` yields what `encode` turns into frames; `ends` tells whether an item is one
-    after which the source may end and the stream be closed cleanly."""
+    after which the source may end and the stream be closed cleanly. `whose`: the name of who watches."""
 
     def __init__(
         self,
@@ -140,7 +152,9 @@ class EventStream(Response):
         source: AsyncIterator[Any],
         encode: Callable[[Any], bytes],
         ends: Callable[[Any], bool],
+        whose: str,
     ) -> None:
+        self.whose = whose
         self.status_code = 200
         self.background = None
         self.body = b""

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from perdure.api.context import Api, Owner, checked_id
+from perdure.api.context import Api, Asker, checked_id
 from perdure.api.documentation import Responses, errors
-from perdure.api.schemas import Page, TurnReply, TurnsQuery, TurnSummary
+from perdure.api.schemas import TurnReply, TurnsQuery, TurnSummary
+from perdure.api.shapes import Page
 from perdure.api.wire import JSONReply
 from perdure.turns import ENDED
 
@@ -19,15 +20,17 @@ router = APIRouter(prefix="/api/turns", tags=["turns"])
 
 
 @router.get("", response_model=Page[TurnSummary], summary="List turns, newest first", responses=errors(400))
-async def turns(query: Annotated[TurnsQuery, Query()], api: Api, owner: Owner) -> Response:
-    page = await api.agents.turns(owner, limit=query.limit, cursor=query.cursor, status=query.status, agent=query.agent)
+async def turns(query: Annotated[TurnsQuery, Query()], api: Api, person: Asker) -> Response:
+    page = await api.agents.turns(
+        person, limit=query.limit, cursor=query.cursor, status=query.status, agent=query.agent
+    )
     return JSONReply(Page(items=[TurnSummary.of(turn) for turn in page.items], next=page.next).model_dump())
 
 
 @router.get("/{id}", response_model=TurnReply, summary="Read a turn", responses=errors(404))
-async def turn(id: str, api: Api, owner: Owner) -> Response:
-    detail = await api.agents.turn(owner, checked_id(id, "turn"))
-    return JSONReply(TurnReply.of_detail(detail).model_dump())
+async def turn(id: str, api: Api, person: Asker) -> Response:
+    detail = await api.agents.turn(person, checked_id(id, "turn"))
+    return JSONReply(TurnReply.of_detail(detail).model_dump(exclude_unset=True))
 
 
 @router.post(
@@ -37,7 +40,8 @@ async def turn(id: str, api: Api, owner: Owner) -> Response:
     summary="Cancel a turn",
     responses=_ENDED | errors(400, 404, 503, 507),
 )
-async def cancel(id: str, api: Api, owner: Owner) -> Response:
-    """A durable request: honoured at the next safe point, also after a crash. An ended turn is answered as it is."""
-    asked = await api.agents.cancel(owner, checked_id(id, "turn"))
+async def cancel(id: str, api: Api, person: Asker) -> Response:
+    """A durable request: honoured at the next safe point, also after a crash. A parked turn's cards are closed. An ended turn is
+    answered as it is."""
+    asked = await api.agents.cancel(person, checked_id(id, "turn"))
     return JSONReply(TurnSummary.of(asked).model_dump(), status_code=200 if asked.status in ENDED else 202)

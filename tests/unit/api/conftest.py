@@ -16,18 +16,30 @@ import uvicorn
 from structlog.testing import capture_logs
 
 from perdure.agent.base import AgentInfo, Transcript, TurnDetail
+from perdure.agent.people import checked_name, require_admin
 from perdure.api.app import create_app
-from perdure.api.auth import Access
+from perdure.api.auth import Access, hash_of
 from perdure.api.server import server_config
 from perdure.api.stream import Streams
 from perdure.config import Settings
-from perdure.errors import IdempotencyConflict, NotFound, TurnInProgress, TurnNotResumable
+from perdure.effects import digest_of
+from perdure.errors import (
+    CardDecided,
+    Forbidden,
+    IdempotencyConflict,
+    NotFound,
+    TurnInProgress,
+    TurnNotResumable,
+    UnknownCard,
+)
 from perdure.events import Event, EventKind, Frame, Gone, ListsReset
-from perdure.store.base import Page
+from perdure.store.base import Decided, Page, StoredCall
 from perdure.transport.local import LocalTransport
 from perdure.turns import (
     Accepted,
+    AskedCall,
     Attempt,
+    AuditEntry,
     Card,
     CardState,
     Change,
@@ -35,9 +47,13 @@ from perdure.turns import (
     Failure,
     FailureCode,
     Outcome,
+    Person,
     RequestKey,
+    Role,
+    Token,
     Turn,
     TurnStatus,
+    Verdict,
 )
 
 TOKEN = "correct-horse-battery-staple"
@@ -70,20 +86,56 @@ def make_turn(id: str, conversation: str, owner: str, status: TurnStatus = TurnS
     return Turn(**(fields | more))
 
 
+USER_SECRET = "pdt_" + "u" * 43
+OPERATOR_SECRET = "pdt_" + "o" * 43
+DECIDER_SECRET = "pdt_" + "d" * 43
+
+
+def token(name: str, role: Role) -> Token:
+    return Token(name, role, AT, "admin")
+
+
+def gate_card(id: str, conversation: str, owner: str, **more: Any) -> Card:
+    """An approval of `restart_service(name="web")`."""
+    call = AskedCall(
+        "restart_service", None, {"name": "web"}, digest_of({"name": "web"}), "once", "call-1", "m1", f"{id}-key"
+    )
+    fields: dict[str, Any] = {
+        "id": id,
+        "turn": f"{conversation}-turn",
+        "conversation": conversation,
+        "owner": owner,
+        "interrupt_id": f"gate-{id}",
+        "kind": "approval",
+        "request": {"perdure_gate": "approval"},
+        "state": CardState.OPENED,
+        "opened_at": AT,
+        "call": call,
+    }
+    return Card(**(fields | more))
+
+
 @dataclass
 class FakeAgents:
-    """Remembers what it was asked; everything it holds belongs to one owner."""
+    """Remembers what it was asked; decides who sees what by owner and role, as the port must."""
 
     transport: LocalTransport = field(default_factory=LocalTransport)
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     conversations_of: dict[str, str] = field(default_factory=dict)
     """Conversation → owner."""
+    cards_of: dict[str, Card] = field(default_factory=dict)
+    called: list[StoredCall] = field(default_factory=list)
+    """The tool calls of every turn."""
+    tokens_by_hash: dict[str, Token] = field(default_factory=dict)
+    looked_up: list[str] = field(default_factory=list)
+    entries: list[AuditEntry] = field(default_factory=list)
     messages: list[Mapping[str, Any]] = field(default_factory=list)
     state: Mapping[str, Any] | None = None
     status: TurnStatus = TurnStatus.RUNNING
     fails_with: Exception | None = None
     why_unready: str | None = None
     problems: Sequence[str] = ()
+    uncovered: Sequence[str] = ()
     checkpoints: list[Mapping[str, Any]] = field(default_factory=list)
     recorded: list[Frame | Gone] = field(default_factory=list)
     ends_after_recorded: bool = False
@@ -98,27 +150,32 @@ class FakeAgents:
         if self.fails_with is not None:
             raise self.fails_with
 
-    def _own(self, owner: str, conversation: str) -> None:
-        if self.conversations_of.get(conversation) != owner:
+    def _own(self, person: Person, conversation: str) -> str:
+        owner = self.conversations_of.get(conversation)
+        if owner is None or person.scope not in {None, owner}:
             raise NotFound(conversation=conversation)
+        return owner
 
-    def _conversation(self, owner: str, conversation: str) -> Conversation:
-        self._own(owner, conversation)
+    def _mine(self, person: Person) -> list[str]:
+        return [each for each, whose in self.conversations_of.items() if person.scope in {None, whose}]
+
+    def _conversation(self, person: Person, conversation: str) -> Conversation:
+        owner = self._own(person, conversation)
         return Conversation(conversation, owner, "agent", self.title, len(self.messages), AT, AT, self.status)
 
-    def _turn(self, owner: str, turn: str) -> Turn:
+    def _turn(self, person: Person, turn: str) -> Turn:
         conversation = turn.removesuffix("-turn")
-        self._own(owner, conversation)
+        owner = self._own(person, conversation)
         ended = AT if self.status in {TurnStatus.FAILED, TurnStatus.COMPLETED, TurnStatus.CANCELLED} else None
         failure = Failure(FailureCode.MODEL_UNAVAILABLE, "model_unreachable", "The model cannot be reached.")
         failed = failure if self.status is TurnStatus.FAILED else None
         return make_turn(turn, conversation, owner, self.status, ended_at=ended, failure=failed)
 
     def agents(self) -> Sequence[AgentInfo]:
-        return [AgentInfo("agent", "message", "demo", True, self.problems)]
+        return [AgentInfo("agent", "message", "demo", True, self.problems, self.uncovered)]
 
-    async def start(self, owner: str, **asked: Any) -> Accepted:
-        self._asked("start", owner=owner, **asked)
+    async def start(self, person: Person, **asked: Any) -> Accepted:
+        self._asked("start", person=person, **asked)
         key = asked["request_key"]
         if key is not None and key.key in self.keys:
             digest, accepted = self.keys[key.key]
@@ -127,77 +184,119 @@ class FakeAgents:
             return replace(accepted, repeated=True)
         conversation = asked["conversation"] or f"c{len(self.conversations_of) + 1}"
         if asked["conversation"]:
-            self._own(owner, conversation)
+            self._own(person, conversation)
             if asked["when_busy"] == "reject":
-                raise TurnInProgress(conversation=conversation, turn=f"{conversation}-turn")
-        self.conversations_of[conversation] = owner
+                raise TurnInProgress(
+                    conversation=conversation, turn=f"{conversation}-turn", details={"pending": list(self.cards_of)}
+                )
+        self.conversations_of[conversation] = person.owner
         status = TurnStatus.WAITING if asked["conversation"] else TurnStatus.QUEUED
         accepted = Accepted(conversation, f"{conversation}-turn", status)
         if key:
             self.keys[key.key] = (key.digest, accepted)
         return accepted
 
-    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
-        self._asked("resume", owner=owner, conversation=conversation, request_key=request_key)
-        self._own(owner, conversation)
+    async def resume(self, person: Person, conversation: str, request_key: RequestKey | None = None) -> Accepted:
+        self._asked("resume", person=person, conversation=conversation, request_key=request_key)
+        self._own(person, conversation)
         if self.status is not TurnStatus.FAILED:
             raise TurnNotResumable("The last turn is running.", conversation=conversation)
         return Accepted(conversation, f"{conversation}-turn", TurnStatus.QUEUED)
 
     async def answer(
-        self, owner: str, conversation: str, answers: Mapping[str, Any], request_key: RequestKey | None = None
+        self, person: Person, conversation: str, answers: Mapping[str, Verdict], request_key: RequestKey | None = None
     ) -> Accepted:
-        self._asked("answer", owner=owner, conversation=conversation, answers=answers, request_key=request_key)
-        self._own(owner, conversation)
+        self._asked("answer", person=person, conversation=conversation, answers=answers, request_key=request_key)
+        self._own(person, conversation)
         return Accepted(conversation, f"{conversation}-turn", TurnStatus.QUEUED)
 
-    async def cancel(self, owner: str, turn: str) -> Turn:
-        self._asked("cancel", owner=owner, turn=turn)
-        return replace(self._turn(owner, turn), cancel_requested_at=AT)
+    async def approvals(
+        self, person: Person, *, limit: int, cursor: str | None, conversation: str | None = None
+    ) -> Page[Card]:
+        self._asked("approvals", person=person, limit=limit, cursor=cursor, conversation=conversation)
+        pending = [card for card in self._pending(person) if conversation in {None, card.conversation}]
+        start = int(cursor or 0)
+        following = str(start + limit) if start + limit < len(pending) else None
+        return Page(pending[start : start + limit], following)
 
-    async def turn(self, owner: str, turn: str) -> TurnDetail:
-        self._asked("turn", owner=owner, turn=turn)
+    def _pending(self, person: Person) -> list[Card]:
+        return [card for card in self.cards_of.values() if card.state == "opened" and self._sees(person, card)]
+
+    def _sees(self, person: Person, card: Card) -> bool:
+        return person.scope in {None, card.owner} or person.name in card.deciders
+
+    async def card(self, person: Person, card: str) -> Card:
+        self._asked("card", person=person, card=card)
+        found = self.cards_of.get(card)
+        if found is None or not self._sees(person, found):
+            raise UnknownCard(details={"pending": [each.id for each in self._pending(person)]})
+        return found
+
+    async def decide(self, person: Person, card: str, verdict: Verdict) -> Decided:
+        self._asked("decide", person=person, card=card, verdict=verdict)
+        found = await self.card(person, card)
+        if found.deciders and person.name not in found.deciders:
+            raise Forbidden
+        if found.verdict is not None:
+            raise CardDecided(
+                details={
+                    "decision": found.verdict.decision,
+                    "decided_by": found.verdict.by,
+                    "decided_at": found.verdict.at,
+                    "pending": [each.id for each in self._pending(person)],
+                }
+            )
+        said = replace(verdict, by=person.name, at=AT)
+        self.cards_of[card] = replace(found, state=CardState.DECIDED, verdict=said)
+        others = [each for each in self._pending(person) if each.turn == found.turn]
+        return Decided(self.cards_of[card], TurnStatus.PARKED if others else TurnStatus.QUEUED)
+
+    async def cancel(self, person: Person, turn: str) -> Turn:
+        self._asked("cancel", person=person, turn=turn)
+        return replace(self._turn(person, turn), cancel_requested_at=AT)
+
+    async def turn(self, person: Person, turn: str) -> TurnDetail:
+        self._asked("turn", person=person, turn=turn)
+        found = self._turn(person, turn)
         attempt = Attempt(turn, 1, 1, "host:1:boot", AT, AT, Outcome.DIED, True, "gone")
-        card = Card("k1", turn, "c", owner, "i1", "interrupt", {"ask": "?"}, CardState.OPENED, AT)
-        return TurnDetail(self._turn(owner, turn), [attempt], [card], False)
+        card = Card("k1", turn, "c", found.owner, "i1", "interrupt", {"ask": "?"}, CardState.OPENED, AT)
+        return TurnDetail(found, [attempt], [card, *self.cards_of.values()], self.called, False)
 
-    async def turns(self, owner: str, **asked: Any) -> Page[Turn]:
-        self._asked("turns", owner=owner, **asked)
-        mine = [conversation for conversation, whose in self.conversations_of.items() if whose == owner]
-        return Page([self._turn(owner, f"{conversation}-turn") for conversation in mine], "more")
+    async def turns(self, person: Person, **asked: Any) -> Page[Turn]:
+        self._asked("turns", person=person, **asked)
+        return Page([self._turn(person, f"{conversation}-turn") for conversation in self._mine(person)], "more")
 
-    async def conversations(self, owner: str, **asked: Any) -> Page[Conversation]:
-        self._asked("conversations", owner=owner, **asked)
-        mine = [conversation for conversation, whose in self.conversations_of.items() if whose == owner]
-        return Page([self._conversation(owner, conversation) for conversation in mine], None)
+    async def conversations(self, person: Person, **asked: Any) -> Page[Conversation]:
+        self._asked("conversations", person=person, **asked)
+        return Page([self._conversation(person, conversation) for conversation in self._mine(person)], None)
 
-    async def conversation(self, owner: str, conversation: str) -> Transcript:
-        self._asked("conversation", owner=owner, conversation=conversation)
-        found = self._conversation(owner, conversation)
-        return Transcript(found, False, self.messages, [self._turn(owner, f"{conversation}-turn")], self.state)
+    async def conversation(self, person: Person, conversation: str) -> Transcript:
+        self._asked("conversation", person=person, conversation=conversation)
+        found = self._conversation(person, conversation)
+        return Transcript(found, False, self.messages, [self._turn(person, f"{conversation}-turn")], self.state)
 
-    async def rename(self, owner: str, conversation: str, title: str) -> Conversation:
-        self._asked("rename", owner=owner, conversation=conversation, title=title)
-        return replace(self._conversation(owner, conversation), title=title)
+    async def rename(self, person: Person, conversation: str, title: str) -> Conversation:
+        self._asked("rename", person=person, conversation=conversation, title=title)
+        return replace(self._conversation(person, conversation), title=title)
 
-    async def delete(self, owner: str, conversation: str, *, cancel: bool) -> None:
-        self._asked("delete", owner=owner, conversation=conversation, cancel=cancel)
-        self._own(owner, conversation)
+    async def delete(self, person: Person, conversation: str, *, cancel: bool) -> None:
+        self._asked("delete", person=person, conversation=conversation, cancel=cancel)
+        self._own(person, conversation)
         if not cancel:
             raise TurnInProgress(conversation=conversation, turn=f"{conversation}-turn")
         del self.conversations_of[conversation]
 
-    async def export(self, owner: str, conversation: str) -> AsyncIterator[Mapping[str, Any]]:
-        self._asked("export", owner=owner, conversation=conversation)
-        self._own(owner, conversation)
+    async def export(self, person: Person, conversation: str) -> AsyncIterator[Mapping[str, Any]]:
+        self._asked("export", person=person, conversation=conversation)
+        self._own(person, conversation)
         for checkpoint in self.checkpoints:
             yield checkpoint
 
     async def follow(
-        self, owner: str, conversation: str, *, after: int | None, follow: bool
+        self, person: Person, conversation: str, *, after: int | None, follow: bool
     ) -> AsyncIterator[Frame | Gone]:
-        self._asked("follow", owner=owner, conversation=conversation, after=after, follow=follow)
-        self._own(owner, conversation)
+        self._asked("follow", person=person, conversation=conversation, after=after, follow=follow)
+        self._own(person, conversation)
         return self._frames(conversation, follow)
 
     async def _frames(self, conversation: str, follow: bool) -> AsyncIterator[Frame | Gone]:
@@ -214,8 +313,8 @@ class FakeAgents:
         finally:
             self.followers_left += 1
 
-    async def changes(self, owner: str, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
-        self._asked("changes", owner=owner, after=after)
+    async def changes(self, person: Person, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
+        self._asked("changes", person=person, after=after)
         return self._changes()
 
     async def _changes(self) -> AsyncIterator[Change | ListsReset]:
@@ -224,6 +323,35 @@ class FakeAgents:
                 while self.recorded_changes:
                     yield self.recorded_changes.pop(0)
                 await bell.wait()
+
+    async def audit(self, person: Person, *, limit: int, cursor: str | None) -> Page[AuditEntry]:
+        self._asked("audit", person=person, limit=limit, cursor=cursor)
+        return Page(self.entries, None)
+
+    async def create_token(self, person: Person, name: str, role: Role, secret_hash: str) -> Token:
+        self._asked("create_token", person=person, name=name, role=role, secret_hash=secret_hash)
+        require_admin(person)
+        self.tokens_by_hash[secret_hash] = token(checked_name(name), role)
+        return self.tokens_by_hash[secret_hash]
+
+    async def revoke_token(self, person: Person, name: str) -> Token:
+        self._asked("revoke_token", person=person, name=name)
+        require_admin(person)
+        for secret_hash, found in self.tokens_by_hash.items():
+            if found.name == name:
+                self.tokens_by_hash[secret_hash] = replace(found, revoked_at=AT)
+                return self.tokens_by_hash[secret_hash]
+        raise NotFound
+
+    async def tokens(self, person: Person) -> Sequence[Token]:
+        self._asked("tokens", person=person)
+        require_admin(person)
+        return list(self.tokens_by_hash.values())
+
+    async def token_of(self, secret_hash: str) -> Token | None:
+        self.looked_up.append(secret_hash)
+        found = self.tokens_by_hash.get(secret_hash)
+        return found if found is not None and found.revoked_at is None else None
 
     async def unready(self) -> str | None:
         return self.why_unready
@@ -252,8 +380,8 @@ class Running:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def client(self, **more: Any) -> httpx2.AsyncClient:
-        headers = {"Authorization": f"Bearer {TOKEN}"} | more.pop("headers", {})
+    def client(self, secret: str = TOKEN, **more: Any) -> httpx2.AsyncClient:
+        headers = {"Authorization": f"Bearer {secret}"} | more.pop("headers", {})
         return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=20, trust_env=False, verify=False, **more)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -281,7 +409,15 @@ class Running:
 
 @pytest.fixture
 def agents() -> FakeAgents:
-    return FakeAgents(conversations_of={"mine": "local", "theirs": "somebody-else"})
+    tokens = {
+        USER_SECRET: token("ann", Role.USER),
+        OPERATOR_SECRET: token("olga", Role.OPERATOR),
+        DECIDER_SECRET: token("dora", Role.USER),
+    }
+    return FakeAgents(
+        conversations_of={"mine": "local", "theirs": "somebody-else", "anns": "ann"},
+        tokens_by_hash={hash_of(secret): each for secret, each in tokens.items()},
+    )
 
 
 @pytest.fixture
@@ -301,7 +437,7 @@ async def server(
     async def statistics() -> Mapping[str, float]:
         return {"turns_running": 3, "commits": 7, "database_bytes": 4096}
 
-    access = Access(TOKEN, settings)
+    access = Access(TOKEN, settings, token_of=agents.token_of)
     bound = socket.create_server(("127.0.0.1", 0))
     app = create_app(agents, settings, access, streams=streams, statistics=statistics)
     http = uvicorn.Server(server_config(app))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -9,12 +12,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from perdure.api.auth import LINK_SECONDS, SESSION_SECONDS, Access, load_or_create_token
+from perdure.api.auth import LINK_SECONDS, SESSION_SECONDS, Access, load_or_create_token, new_secret
+from perdure.api.stream import Streams
 from perdure.config import Settings
 from perdure.errors import ConfigurationError, Forbidden, Unauthorized
 from perdure.testing import FakeClock
+from perdure.turns import AuditEntry, Person, Role, Token
 
-from .conftest import TOKEN, FakeAgents, Running
+from .conftest import AT, DECIDER_SECRET, OPERATOR_SECRET, TOKEN, USER_SECRET, FakeAgents, Running, gate_card, token
 
 PORT = 8700
 OPEN = {"/api/healthz", "/api/readyz", "/login"}
@@ -73,28 +78,60 @@ async def test_every_route_refuses_a_stranger(server: Running, agents: FakeAgent
 
 async def test_every_route_with_an_id_hides_what_belongs_to_another(server: Running, agents: FakeAgents) -> None:
     """A new route with an id is in this test by itself: the list comes from the description."""
-    async with server.client() as client:
+    agents.cards_of = {"k-theirs": gate_card("k-theirs", "theirs", "somebody-else")}
+    async with server.client(USER_SECRET) as client:
         described = (await client.get("/api/openapi.json")).json()["paths"]
         asked = 0
         for path, methods in described.items():
             if "{id}" not in path:
                 continue
+            theirs = {"turns": "theirs-turn", "approvals": "k-theirs"}.get(path.split("/")[2], "theirs")
+            code = "APPROVAL_UNKNOWN" if theirs == "k-theirs" else "NOT_FOUND"
             for method in methods:
-                theirs = "theirs-turn" if path.startswith("/api/turns") else "theirs"
                 body = {"title": "mine now"} if method == "patch" else None
+                if path == "/api/approvals/{id}" and method == "post":
+                    body = {"decision": "approve"}
                 queries = ["?format=markdown", "?format=jsonl"] if path.endswith("export") else [""]
                 for query in queries if method != "delete" else ["", "?cancel=1"]:
                     response = await client.request(method, path.replace("{id}", theirs) + query, json=body)
-                    assert (response.status_code, response.json()["code"]) == (404, "NOT_FOUND"), (method, path)
+                    assert (response.status_code, response.json()["code"]) == (404, code), (method, path)
                     asked += 1
         bodies: list[dict[str, Any]] = [{"message": "x"}, {"resume": True}, {"resume": {"i": 1}}]
         for body in bodies:
             assert (await client.post("/api/chat", json=body | {"conversation": "theirs"})).status_code == 404
         for follow in "01":
             assert (await client.get(f"/api/chat?conversation=theirs&follow={follow}")).status_code == 404
-    assert asked >= 7
-    assert {arguments["owner"] for _, arguments in agents.calls} == {"local"}
-    assert "theirs" in agents.conversations_of
+        assert (await client.get("/api/approvals")).json()["items"] == []
+        assert [each["id"] for each in (await client.get("/api/conversations")).json()["items"]] == ["anns"]
+    assert asked >= 9
+    assert {arguments["person"].name for _, arguments in agents.calls} == {"ann"}
+    assert "theirs" in agents.conversations_of and agents.cards_of["k-theirs"].verdict is None
+
+
+async def test_an_operator_reads_and_decides_what_belongs_to_another(server: Running, agents: FakeAgents) -> None:
+    agents.cards_of = {"k1": gate_card("k1", "theirs", "somebody-else")}
+    async with server.client(OPERATOR_SECRET) as client:
+        for path in ("/api/conversations/theirs", "/api/turns/theirs-turn", "/api/approvals/k1", "/metrics"):
+            assert (await client.get(path)).status_code == 200, path
+        assert [card["id"] for card in (await client.get("/api/approvals")).json()["items"]] == ["k1"]
+        decided = await client.post("/api/approvals/k1", json={"decision": "approve"})
+        assert (decided.status_code, decided.json()["card"]["decided_by"]) == (202, "olga")
+
+
+async def test_a_named_decider_sees_the_card_and_nothing_else_of_its_turn(server: Running, agents: FakeAgents) -> None:
+    agents.cards_of = {"k1": gate_card("k1", "theirs", "somebody-else", deciders=("dora",))}
+    async with server.client(DECIDER_SECRET) as client:
+        for path in ("/api/conversations/theirs", "/api/turns/theirs-turn", "/api/chat?conversation=theirs"):
+            assert (await client.get(path)).status_code == 404, path
+        (card,) = (await client.get("/api/approvals")).json()["items"]
+        assert (card["id"], card["deciders"], card["arguments"]) == ("k1", ["dora"], {"name": "web"})
+        assert (await client.get("/api/approvals/k1")).status_code == 200
+        async with server.client(OPERATOR_SECRET) as operator:
+            refused = await operator.post("/api/approvals/k1", json={"decision": "approve"})
+            assert (refused.status_code, refused.json()["code"]) == (403, "FORBIDDEN")
+        assert (await client.post("/api/approvals/k1", json={"decision": "deny"})).json()["card"][
+            "decided_by"
+        ] == "dora"
 
 
 async def test_health_needs_no_token_and_readiness_says_less_without(server: Running, agents: FakeAgents) -> None:
@@ -121,8 +158,8 @@ async def test_every_answer_has_the_security_headers(client: httpx2.AsyncClient)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8700", "localhost:8700", "[::1]:8700", "LOCALHOST", "127.0.0.1"])
-def test_loopback_names_are_served(host: str) -> None:
-    assert make_access().admit(bearer(host=host)) is not None
+async def test_loopback_names_are_served(host: str) -> None:
+    assert await make_access().admit(bearer(host=host)) is not None
 
 
 @pytest.mark.parametrize(
@@ -157,25 +194,25 @@ def test_loopback_names_are_served(host: str) -> None:
         ["localhost", "evil.example"],
     ],
 )
-def test_any_other_host_is_refused_even_with_the_token(host: str | list[str]) -> None:
+async def test_any_other_host_is_refused_even_with_the_token(host: str | list[str]) -> None:
     for path in ("/api/turns", "/api/healthz", "/login", "/"):
         with pytest.raises(Forbidden):
-            make_access().admit(bearer(path=path, host=host))
+            await make_access().admit(bearer(path=path, host=host))
 
 
-def test_allowed_hosts_are_exact() -> None:
+async def test_allowed_hosts_are_exact() -> None:
     access = make_access(allowed_hosts=("agents.example", "other.example:9000"))
     for host in ("agents.example", "agents.example:8700", "other.example:9000", "localhost"):
-        assert access.admit(bearer(host=host))
+        assert await access.admit(bearer(host=host))
     for host in ("agents.example:9000", "other.example", "other.example:8700", "x.agents.example", "agents.example.x"):
         with pytest.raises(Forbidden):
-            access.admit(bearer(host=host))
+            await access.admit(bearer(host=host))
 
 
-def test_the_bound_address_is_served_but_never_a_wildcard() -> None:
-    assert make_access(host="192.168.1.7").admit(bearer(host="192.168.1.7:8700"))
+async def test_the_bound_address_is_served_but_never_a_wildcard() -> None:
+    assert await make_access(host="192.168.1.7").admit(bearer(host="192.168.1.7:8700"))
     with pytest.raises(Forbidden):
-        make_access(host="0.0.0.0").admit(bearer(host="0.0.0.0:8700"))
+        await make_access(host="0.0.0.0").admit(bearer(host="0.0.0.0:8700"))
 
 
 async def test_a_request_without_a_host_gets_no_answer_from_the_application(server: Running) -> None:
@@ -210,44 +247,46 @@ async def test_a_request_without_a_host_gets_no_answer_from_the_application(serv
         ["http://127.0.0.1:8700", "http://evil.example"],
     ],
 )
-def test_a_page_of_another_origin_is_refused_with_every_credential(method: str, origin: str | list[str]) -> None:
+async def test_a_page_of_another_origin_is_refused_with_every_credential(method: str, origin: str | list[str]) -> None:
     access = make_access()
     with pytest.raises(Forbidden):
-        access.admit(bearer(method, "/api/chat", origin=origin))
+        await access.admit(bearer(method, "/api/chat", origin=origin))
     with pytest.raises(Forbidden):
-        access.admit(scope(method, "/api/chat", origin=origin, cookie=cookie(access)))
+        await access.admit(scope(method, "/api/chat", origin=origin, cookie=cookie(access)))
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "garbage"])
-def test_a_browser_that_says_it_comes_from_elsewhere_is_refused(site: str) -> None:
+async def test_a_browser_that_says_it_comes_from_elsewhere_is_refused(site: str) -> None:
     access = make_access()
     for path in ("/api/chat", "/api/conversations/x"):
         with pytest.raises(Forbidden):
-            access.admit(scope("GET", path, sec_fetch_site=site, cookie=cookie(access)))
-    assert access.admit(scope("GET", "/", sec_fetch_site=site, cookie=cookie(access)))
+            await access.admit(scope("GET", path, sec_fetch_site=site, cookie=cookie(access)))
+    assert await access.admit(scope("GET", "/", sec_fetch_site=site, cookie=cookie(access)))
 
 
-def test_our_own_page_is_served_also_behind_a_proxy_that_ends_tls() -> None:
+async def test_our_own_page_is_served_also_behind_a_proxy_that_ends_tls() -> None:
     access = make_access(allowed_hosts=("agents.example",))
     for origin in ("http://agents.example", "https://agents.example", "https://agents.example:443"):
-        assert access.admit(scope("POST", "/api/chat", host="agents.example", origin=origin, cookie=cookie(access)))
+        assert await access.admit(
+            scope("POST", "/api/chat", host="agents.example", origin=origin, cookie=cookie(access))
+        )
 
 
-def test_a_cookie_alone_changes_nothing() -> None:
+async def test_a_cookie_alone_changes_nothing() -> None:
     """A form of another page sends the cookie but cannot hide its origin; without any sign of origin it is refused."""
     access = make_access()
     with pytest.raises(Forbidden):
-        access.admit(scope("POST", "/api/chat", cookie=cookie(access)))
-    assert access.admit(scope("POST", "/api/chat", cookie=cookie(access), sec_fetch_site="same-origin"))
-    assert access.admit(scope("GET", "/api/chat", cookie=cookie(access)))
+        await access.admit(scope("POST", "/api/chat", cookie=cookie(access)))
+    assert await access.admit(scope("POST", "/api/chat", cookie=cookie(access), sec_fetch_site="same-origin"))
+    assert await access.admit(scope("GET", "/api/chat", cookie=cookie(access)))
 
 
 # -- credentials ------------------------------------------------------------------------------------------------------
 
 
-def test_the_scheme_is_read_without_regard_to_case() -> None:
+async def test_the_scheme_is_read_without_regard_to_case() -> None:
     for header in (f"bearer {TOKEN}", f"BEARER  {TOKEN}"):
-        assert make_access().admit(scope(authorization=header))
+        assert await make_access().admit(scope(authorization=header))
 
 
 @pytest.mark.parametrize(
@@ -266,15 +305,200 @@ def test_the_scheme_is_read_without_regard_to_case() -> None:
         ["Bearer wrong", f"Bearer {TOKEN}"],
     ],
 )
-def test_any_other_authorization_is_refused_also_beside_a_good_cookie(header: str | list[str]) -> None:
+async def test_any_other_authorization_is_refused_also_beside_a_good_cookie(header: str | list[str]) -> None:
     access = make_access()
     with pytest.raises(Unauthorized):
-        access.admit(scope(authorization=header, cookie=cookie(access)))
+        await access.admit(scope(authorization=header, cookie=cookie(access)))
 
 
-def test_the_token_in_a_query_or_another_header_is_no_credential() -> None:
+async def test_the_token_in_a_query_or_another_header_is_no_credential() -> None:
     with pytest.raises(Unauthorized):
-        make_access().admit(scope(path=f"/api/turns?token={TOKEN}", x_api_key=TOKEN))
+        await make_access().admit(scope(path=f"/api/turns?token={TOKEN}", x_api_key=TOKEN))
+
+
+# -- named tokens -----------------------------------------------------------------------------------------------------
+
+
+async def test_everybody_is_told_who_they_are(server: Running) -> None:
+    people = {
+        TOKEN: {"name": "admin", "role": "operator", "admin": True},
+        OPERATOR_SECRET: {"name": "olga", "role": "operator", "admin": False},
+        USER_SECRET: {"name": "ann", "role": "user", "admin": False},
+    }
+    for secret, told in people.items():
+        async with server.client(secret) as client:
+            assert (await client.get("/api/me")).json() == told
+
+
+async def test_what_a_named_token_starts_belongs_to_its_name(server: Running, agents: FakeAgents) -> None:
+    async with server.client(USER_SECRET) as client:
+        assert (await client.post("/api/chat", json={"message": "hi"})).status_code == 202
+    (asked,) = agents.asked("start")
+    assert asked["person"] == Person("ann", "ann", Role.USER, admin=False)
+
+
+async def test_the_servers_own_token_and_its_cookie_are_the_admin_who_owns_what_is_local() -> None:
+    access = make_access()
+    admin = Person("admin", "local", Role.OPERATOR, admin=True)
+    assert await access.admit(bearer()) == await access.admit(scope(cookie=cookie(access))) == admin
+    assert admin.scope is None
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "pdt_",
+        "pdt_" + "u" * 42,
+        "pdt_" + "u" * 44,
+        "PDT_" + "u" * 43,
+        "u" * 47,
+        "pdt_" + "u" * 42 + "!",
+        "x" * 30_000,
+    ],
+)
+async def test_what_has_not_the_form_of_a_secret_is_never_looked_up(secret: str) -> None:
+    asked: list[str] = []
+
+    async def token_of(secret_hash: str) -> Token | None:
+        asked.append(secret_hash)
+        return token("ann", Role.USER)
+
+    access = Access(TOKEN, Settings(), token_of=token_of)
+    with pytest.raises(Unauthorized):
+        await access.admit(scope(authorization=f"Bearer {secret}"))
+    assert asked == []
+
+
+async def test_an_unknown_secret_is_looked_up_once_by_its_hash_alone(server: Running, agents: FakeAgents) -> None:
+    unknown = "pdt_" + "z" * 43
+    async with server.client(unknown) as client:
+        assert (await client.get("/api/turns")).status_code == 401
+    assert agents.looked_up == [hashlib.sha256(unknown.encode()).hexdigest()]
+    assert unknown not in repr(server.logged)
+
+
+async def test_the_servers_own_token_is_looked_up_nowhere(server: Running, agents: FakeAgents) -> None:
+    async with server.client() as client:
+        assert (await client.get("/api/turns")).status_code == 200
+    assert agents.looked_up == []
+
+
+async def test_a_token_is_told_once_and_only_its_hash_is_kept(server: Running, agents: FakeAgents) -> None:
+    async with server.client() as admin:
+        made = await admin.post("/api/tokens", json={"name": "bob@example.com", "role": "user"})
+        assert made.status_code == 201
+        secret = made.json()["secret"]
+        assert re.fullmatch(r"pdt_[A-Za-z0-9_-]{43}", secret)
+        (asked,) = agents.asked("create_token")
+        assert asked["secret_hash"] == hashlib.sha256(secret.encode()).hexdigest() and secret not in repr(agents.calls)
+        listed = (await admin.get("/api/tokens")).text
+        assert "bob@example.com" in listed and secret not in listed and asked["secret_hash"] not in listed
+    assert secret not in repr(server.logged)
+    async with server.client(secret) as bob:
+        assert (await bob.get("/api/me")).json()["name"] == "bob@example.com"
+
+
+async def test_two_secrets_are_never_the_same() -> None:
+    assert len({new_secret() for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("secret", [USER_SECRET, OPERATOR_SECRET])
+async def test_only_the_servers_own_token_makes_lists_and_revokes_tokens(server: Running, secret: str) -> None:
+    async with server.client(secret) as client:
+        for response in (
+            await client.get("/api/tokens"),
+            await client.post("/api/tokens", json={"name": "x", "role": "operator"}),
+            await client.delete("/api/tokens/ann"),
+        ):
+            assert (response.status_code, response.json()["code"]) == (403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize(
+    "name", ["admin", "Local", "EXPIRY", "", "two words", "-x", "a/b", "x" * 65, "ann\n", "анна", "\x7f"]
+)
+async def test_a_name_that_means_the_server_or_is_none_is_refused(client: httpx2.AsyncClient, name: str) -> None:
+    refused = await client.post("/api/tokens", json={"name": name, "role": "user"})
+    assert refused.status_code == 400 and "`name`" in refused.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"name": "x"}, "`role`"),
+        ({"name": "x", "role": "root"}, "`user` or `operator`"),
+        ({"role": "user"}, "`name`"),
+        ({"name": 5, "role": "user"}, "`name`"),
+        ({"name": "x", "role": "user", "admin": True}, "no field `admin`"),
+    ],
+)
+async def test_a_token_that_makes_no_sense_is_refused(client: httpx2.AsyncClient, body: Any, told: str) -> None:
+    refused = await client.post("/api/tokens", json=body)
+    assert refused.status_code == 400 and told in refused.json()["message"]
+
+
+async def test_a_revoked_token_is_refused_at_once_and_what_it_watches_ends(
+    server: Running, agents: FakeAgents, streams: Streams
+) -> None:
+    watching = "/api/chat?conversation=anns&follow=1"
+    async with (
+        server.client(USER_SECRET) as ann,
+        server.client() as admin,
+        ann.stream("GET", watching) as hers,
+        admin.stream("GET", watching) as other,
+    ):
+        assert hers.status_code == other.status_code == 200
+        revoked = await admin.delete("/api/tokens/ann")
+        assert (revoked.status_code, revoked.json()["revoked_at"]) == (200, "2026-01-02T03:04:05+00:00")
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async with asyncio.timeout(20):
+                async for _ in hers.aiter_raw():
+                    pass
+        assert (await ann.get("/api/me")).status_code == 401
+        assert (await admin.get("/api/me")).status_code == 200
+        assert len(streams) == 1, "the admin's own stream goes on"
+
+
+async def test_a_stream_that_was_admitted_before_the_revoke_but_opens_after_it_ends_too(
+    server: Running, agents: FakeAgents, streams: Streams
+) -> None:
+    streams.bar("ann")
+    async with server.client(USER_SECRET) as ann, ann.stream("GET", "/api/chat?conversation=anns&follow=1") as stream:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            async with asyncio.timeout(20):
+                async for _ in stream.aiter_raw():
+                    pass
+    assert agents.followers_left <= 1
+
+
+async def test_the_metrics_are_for_operators(server: Running) -> None:
+    async with server.client(USER_SECRET) as client:
+        assert (await client.get("/metrics")).status_code == 403
+
+
+async def test_the_audit_is_shown_page_by_page(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
+    agents.entries = [AuditEntry(7, AT, "olga", "decide", "c", "t", "k", {"decision": "deny"})]
+    answer = (await client.get("/api/audit?limit=3&cursor=x")).json()
+    assert answer == {
+        "items": [
+            {
+                "number": 7,
+                "at": "2026-01-02T03:04:05+00:00",
+                "by": "olga",
+                "action": "decide",
+                "conversation": "c",
+                "turn": "t",
+                "card": "k",
+                "detail": {"decision": "deny"},
+            }
+        ],
+        "next": None,
+    }
+    (asked,) = agents.asked("audit")
+    assert (asked["limit"], asked["cursor"]) == (3, "x")
+
+
+# -- sessions ---------------------------------------------------------------------------------------------------------
 
 
 def cookie(access: Access, clock: FakeClock | None = None) -> str:
@@ -282,42 +506,42 @@ def cookie(access: Access, clock: FakeClock | None = None) -> str:
     return f"perdure_{PORT}={access.redeem(key)}"
 
 
-def test_a_session_survives_a_restart_and_ends_with_its_token() -> None:
+async def test_a_session_survives_a_restart_and_ends_with_its_token() -> None:
     session = cookie(make_access())
-    assert make_access().admit(scope(cookie=session))
+    assert await make_access().admit(scope(cookie=session))
     with pytest.raises(Unauthorized):
-        Access("another-token", Settings()).admit(scope(cookie=session))
+        await Access("another-token", Settings()).admit(scope(cookie=session))
 
 
-def test_a_session_ends_after_thirty_days() -> None:
+async def test_a_session_ends_after_thirty_days() -> None:
     clock = FakeClock()
     access = Access(TOKEN, Settings(), clock)
     session = cookie(access)
     clock.advance(SESSION_SECONDS - 1)
-    assert access.admit(scope(cookie=session))
+    assert await access.admit(scope(cookie=session))
     clock.advance(2)
     with pytest.raises(Unauthorized):
-        access.admit(scope(cookie=session))
+        await access.admit(scope(cookie=session))
 
 
 @pytest.mark.parametrize("forged", ["", "x", "..", "99999999999.nonce.", "99999999999.nonce.deadbeef", '"', "ÿ.ÿ.ÿ"])
-def test_a_forged_session_is_refused(forged: str) -> None:
+async def test_a_forged_session_is_refused(forged: str) -> None:
     with pytest.raises(Unauthorized):
-        make_access().admit(scope(cookie=f"perdure_{PORT}={forged}"))
+        await make_access().admit(scope(cookie=f"perdure_{PORT}={forged}"))
 
 
-def test_a_session_with_a_later_expiry_is_a_forgery() -> None:
+async def test_a_session_with_a_later_expiry_is_a_forgery() -> None:
     access = make_access()
     name, _, value = cookie(access).partition("=")
     expiry, rest = value.split(".", 1)
     with pytest.raises(Unauthorized):
-        access.admit(scope(cookie=f"{name}={int(expiry) + 1}.{rest}"))
+        await access.admit(scope(cookie=f"{name}={int(expiry) + 1}.{rest}"))
 
 
-def test_a_session_of_another_port_is_not_ours() -> None:
+async def test_a_session_of_another_port_is_not_ours() -> None:
     access = make_access()
     with pytest.raises(Unauthorized):
-        access.admit(scope(cookie=cookie(access).replace("8700", "8701")))
+        await access.admit(scope(cookie=cookie(access).replace("8700", "8701")))
 
 
 def test_a_link_works_once_and_for_ten_minutes() -> None:

@@ -8,17 +8,18 @@ from typing import Any
 import httpx2
 import pytest
 
-from perdure.api import schemas
+from perdure.api import schemas, shapes
+from perdure.api.auth import ADMIN
 from perdure.errors import CardDecided, NotReady, PerdureError, StorageError, StorageFull
-from perdure.turns import TurnStatus
+from perdure.turns import DecisionKind, TurnStatus, Verdict
 
-from .conftest import FakeAgents
+from .conftest import FakeAgents, gate_card
 
 
 def refusal(response: httpx2.Response, status: int, code: str) -> str:
     assert response.status_code == status, response.text
     envelope = response.json()
-    schemas.ErrorEnvelope.model_validate(envelope)
+    shapes.ErrorEnvelope.model_validate(envelope)
     assert envelope["code"] == code
     return str(envelope["message"])
 
@@ -29,7 +30,7 @@ async def test_a_message_is_accepted_and_the_stream_is_named(client: httpx2.Asyn
     accepted = schemas.AcceptedReply.model_validate(response.json())
     assert response.headers["location"] == f"/api/chat?conversation={accepted.conversation}"
     (asked,) = agents.asked("start")
-    assert asked["owner"] == "local"
+    assert asked["person"] == ADMIN
     assert asked["input"] == {"message": "Hello"}
     assert (asked["conversation"], asked["agent"], asked["when_busy"]) == (None, None, "reject")
 
@@ -47,6 +48,13 @@ async def test_a_busy_conversation_names_its_turn(client: httpx2.AsyncClient) ->
     assert response.json()["conversation"] == "mine"
 
 
+async def test_a_parked_conversation_names_the_cards_that_wait(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
+    agents.cards_of = {"k1": gate_card("k1", "mine", "local")}
+    response = await client.post("/api/chat", json={"message": "x", "conversation": "mine"})
+    refusal(response, 409, "TURN_IN_PROGRESS")
+    assert response.json()["pending"] == ["k1"]
+
+
 async def test_a_message_can_wait_behind_another(client: httpx2.AsyncClient) -> None:
     response = await client.post("/api/chat", json={"message": "x", "conversation": "mine", "when_busy": "enqueue"})
     assert (response.status_code, response.json()["status"]) == (202, "waiting")
@@ -57,9 +65,9 @@ async def test_resume_and_answers_reach_their_verbs(client: httpx2.AsyncClient, 
     assert (await client.post("/api/chat", json={"resume": True, "conversation": "mine"})).status_code == 202
     body = {"conversation": "mine", "resume": {"i1": {"ok": 1}}}
     assert (await client.post("/api/chat", json=body)).status_code == 202
-    asked = {"owner": "local", "conversation": "mine", "request_key": None}
+    asked = {"person": ADMIN, "conversation": "mine", "request_key": None}
     assert agents.asked("resume") == [asked]
-    assert agents.asked("answer") == [asked | {"answers": {"i1": {"ok": 1}}}]
+    assert agents.asked("answer") == [asked | {"answers": {"i1": Verdict(DecisionKind.ANSWER, value={"ok": 1})}}]
 
 
 async def test_resume_of_nothing_says_why(client: httpx2.AsyncClient) -> None:
@@ -79,14 +87,18 @@ async def test_resume_of_nothing_says_why(client: httpx2.AsyncClient) -> None:
         ({"message": ["a"]}, "`message`"),
         ({"mesage": "a"}, "Did you mean `message`?"),
         ({"message": "a", "zzz": 1}, "Known: `message`"),
-        ({"message": "a", "when_busy": "wait"}, "`reject` or `enqueue`"),
-        ({"message": "a", "when_busy": ["reject"]}, "`reject` or `enqueue`"),
+        ({"message": "a", "when_busy": "wait"}, "`reject`, `enqueue` or `interrupt`"),
+        ({"message": "a", "when_busy": ["reject"]}, "`reject`, `enqueue` or `interrupt`"),
         ({"message": "a", "conversation": 5}, "`conversation`"),
         ({"resume": True}, "needs the `conversation`"),
         ({"resume": False, "conversation": "c"}, "must be `true`"),
         ({"resume": {}, "conversation": "c"}, "must be `true`"),
         ({"resume": 1, "conversation": "c"}, "must be `true`"),
         ({"resume": True, "conversation": "c", "when_busy": "enqueue"}, "no meaning"),
+        ({"resume": True, "conversation": "c", "discard_pending": False}, "no meaning"),
+        ({"message": "a", "discard_pending": True}, '"when_busy": "interrupt"'),
+        ({"message": "a", "when_busy": "enqueue", "discard_pending": True}, '"when_busy": "interrupt"'),
+        ({"message": "a", "when_busy": "interrupt", "discard_pending": 1}, "`discard_pending`"),
         ({"input": "text"}, "`input`"),
         ([1], "JSON object"),
         ("text", "JSON object"),
@@ -150,6 +162,14 @@ async def test_a_body_without_a_content_type_is_refused(client: httpx2.AsyncClie
     refusal(await client.post("/api/chat", content=b'{"message": "a"}'), 400, "BAD_REQUEST")
 
 
+async def test_a_message_may_interrupt_and_discard_what_waits(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
+    body = {"message": "x", "conversation": "mine", "when_busy": "interrupt", "discard_pending": True}
+    assert (await client.post("/api/chat", json=body)).status_code == 202
+    await client.post("/api/chat", json={"message": "x", "conversation": "mine", "when_busy": "interrupt"})
+    told = [(asked["when_busy"], asked["discard_pending"]) for asked in agents.asked("start")]
+    assert told == [("interrupt", True), ("interrupt", False)]
+
+
 async def test_unicode_arrives_as_it_was_sent(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
     text = "Привіт 👩‍💻 \u2028 \x7f"
     await client.post("/api/chat", json={"message": text})
@@ -166,6 +186,17 @@ async def test_a_key_makes_a_repeat_the_same_turn_however_the_body_is_spelled(
     assert [answer.status_code for answer in answers] == [202, 202]
     assert answers[0].json() == answers[1].json()
     refusal(await client.post("/api/chat", json={"message": "b"}, headers=headers), 422, "IDEMPOTENCY_KEY_REUSED")
+
+
+async def test_a_key_with_other_words_about_a_busy_conversation_is_another_request(client: httpx2.AsyncClient) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    base = {"message": "a", "conversation": "mine", "when_busy": "interrupt"}
+    first = await client.post("/api/chat", json=base, headers=headers)
+    assert first.status_code == 202
+    same = await client.post("/api/chat", json=base | {"discard_pending": False}, headers=headers)
+    assert same.json() == first.json()
+    other = await client.post("/api/chat", json=base | {"discard_pending": True}, headers=headers)
+    refusal(other, 422, "IDEMPOTENCY_KEY_REUSED")
 
 
 @pytest.mark.parametrize("key", ["", "k" * 201, "a\tb"])
@@ -195,8 +226,8 @@ async def test_conversations_are_listed_read_renamed_and_deleted(
     client: httpx2.AsyncClient, agents: FakeAgents
 ) -> None:
     agents.messages = [{"id": "m1", "role": "user", "content": "hi"}]
-    listed = schemas.Page[schemas.ConversationSummary].model_validate((await client.get("/api/conversations")).json())
-    assert [item.id for item in listed.items] == ["mine"]
+    listed = shapes.Page[schemas.ConversationSummary].model_validate((await client.get("/api/conversations")).json())
+    assert [(item.id, item.owner) for item in listed.items if item.id == "mine"] == [("mine", "local")]
     read = schemas.ConversationReply.model_validate((await client.get("/api/conversations/mine")).json())
     assert read.messages == agents.messages
     assert [turn.id for turn in read.turns] == ["mine-turn"]
@@ -217,9 +248,9 @@ async def test_a_title_is_one_short_line(client: httpx2.AsyncClient, agents: Fak
 async def test_pages_are_asked_for_with_bounds(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
     await client.get("/api/conversations?limit=200&cursor=abc&agent=g")
     await client.get("/api/turns?limit=1&status=failed&agent=g")
-    assert agents.asked("conversations") == [{"owner": "local", "limit": 200, "cursor": "abc", "agent": "g"}]
+    assert agents.asked("conversations") == [{"person": ADMIN, "limit": 200, "cursor": "abc", "agent": "g"}]
     assert agents.asked("turns") == [
-        {"owner": "local", "limit": 1, "cursor": None, "status": TurnStatus.FAILED, "agent": "g"}
+        {"person": ADMIN, "limit": 1, "cursor": None, "status": TurnStatus.FAILED, "agent": "g"}
     ]
 
 
@@ -250,8 +281,8 @@ async def test_a_query_that_makes_no_sense_is_refused(
 
 async def test_turns_are_listed_read_and_cancelled(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
     agents.status = TurnStatus.FAILED
-    listed = schemas.Page[schemas.TurnSummary].model_validate((await client.get("/api/turns")).json())
-    assert ([turn.id for turn in listed.items], listed.next) == (["mine-turn"], "more")
+    listed = shapes.Page[schemas.TurnSummary].model_validate((await client.get("/api/turns")).json())
+    assert (listed.items[0].id, listed.next) == ("mine-turn", "more")
     turn = schemas.TurnReply.model_validate((await client.get("/api/turns/mine-turn")).json())
     assert (turn.reason, turn.error) == (
         "model_unreachable",
@@ -353,7 +384,7 @@ async def test_agents_are_named_with_their_problems(client: httpx2.AsyncClient, 
 
 
 async def test_readiness_tells_degraded_from_unready(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
-    assert (await client.get("/api/readyz")).json() == {"status": "ready", "reasons": []}
+    assert (await client.get("/api/readyz")).json() == {"status": "ready", "reasons": [], "notices": []}
     agents.problems = ["The model is missing."]
     response = await client.get("/api/readyz")
     assert (response.status_code, response.json()["status"]) == (200, "degraded")
@@ -361,6 +392,16 @@ async def test_readiness_tells_degraded_from_unready(client: httpx2.AsyncClient,
     agents.why_unready = "Draining."
     response = await client.get("/api/readyz")
     assert (response.status_code, response.json()["reasons"][0]) == (503, "Draining.")
+
+
+async def test_tools_that_are_not_covered_are_named_and_make_nothing_unready(
+    client: httpx2.AsyncClient, agents: FakeAgents
+) -> None:
+    agents.uncovered = ["wipe", "send"]
+    ready = (await client.get("/api/readyz")).json()
+    assert (ready["status"], ready["reasons"]) == ("ready", [])
+    assert "wipe, send" in ready["notices"][0] and "agent:" in ready["notices"][0]
+    assert (await client.get("/api/agents")).json()["items"][0]["uncovered_tools"] == ["wipe", "send"]
 
 
 async def test_metrics_have_bounded_labels(client: httpx2.AsyncClient) -> None:

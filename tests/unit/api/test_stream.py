@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from perdure.api.auth import ADMIN
 from perdure.api.stream import Ending, Streams, encode_frame
 from perdure.errors import NotReady
 from perdure.events import Event, EventKind, Gone, ListsReset, Reset
@@ -261,7 +262,7 @@ async def test_changes_are_told_with_their_own_cursor(server: Running, agents: F
         "status": "deleted",
         "at": "2026-01-02T03:04:05+00:00",
     }
-    assert agents.asked("changes") == [{"owner": "local", "after": 40}]
+    assert agents.asked("changes") == [{"person": ADMIN, "after": 40}]
 
 
 @pytest.mark.parametrize("path", [WATCH, WATCH + "&follow=1"])
