@@ -50,6 +50,11 @@ class Person:
             if not await self.resume(sent):
                 return view
 
+    async def failed(self, sent: Sent) -> FoldedView:
+        """Waits for the turn's ending as it is."""
+        assert self.watcher is not None and sent.turn is not None
+        return await self.watcher.turn_ended(sent.turn)
+
     async def seen(self, sent: Sent, results: int) -> None:
         """Waits until so many results of the turn's tools were seen committed, or the turn has ended."""
         assert self.watcher is not None and sent.turn is not None

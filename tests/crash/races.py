@@ -25,7 +25,7 @@ from tests.crash.people import Person
 from tests.crash.records import Expected, History
 from tests.crash.scripted import DONE, write_script
 from tests.crash.server import Launcher, Server
-from tests.crash.toolstorm import PROJECT
+from tests.crash.trial import PROJECT
 
 LEASE = timedelta(minutes=5)
 MOST = 8

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from random import Random
 
+from tests.crash import world
+from tests.crash.desk import Desk
 from tests.crash.people import Person
 from tests.crash.records import Expected, Sent
+from tests.crash.scripted import DONE, write_script
 
 Scenario = Callable[[Person], Awaitable[None]]
 
@@ -86,7 +92,141 @@ async def killed_once(person: Person) -> None:
     await person.ended(sent)
 
 
-SCENARIOS: Mapping[str, Scenario] = {
+# -- people who decide (graphs/effects.toml) --------------------------------------------------------------------------
+
+ANSWERED = Expected(DONE, assistant_messages=2)
+SERVICES = write_script([[("gated", "x"), ("gated", "y"), ("read", "z")]])
+CHARGES = write_script([[("once", "a"), ("once", "b"), ("keyed", "c")]])
+
+
+@asynccontextmanager
+async def _desk(person: Person) -> AsyncIterator[Desk]:
+    desk = Desk(person.server, person.history, Random(f"{person.server.folder}"))
+    try:
+        yield desk
+    finally:
+        await desk.close()
+
+
+async def _at_work(person: Person, tool: str) -> None:
+    """Waits until a call of this tool has reached the outside world."""
+    async with asyncio.timeout(60):
+        while not any(each.tool == tool for each in world.read(person.server.effects)):
+            await asyncio.sleep(0.01)
+
+
+async def _answered(person: Person, script: str, agent: str) -> None:
+    async with _desk(person):
+        await person.ended(await person.send(script, ANSWERED, agent=agent))
+
+
+async def approved_services(person: Person) -> None:
+    """Two gated calls and one that is not, a task each."""
+    await _answered(person, SERVICES, "effects")
+
+
+async def approved_in_one_task(person: Person) -> None:
+    await _answered(person, SERVICES, "own")
+
+
+async def approved_by_middleware(person: Person) -> None:
+    await _answered(person, SERVICES, "made")
+
+
+async def charges(person: Person) -> None:
+    await _answered(person, CHARGES, "effects")
+
+
+async def charges_in_one_task(person: Person) -> None:
+    await _answered(person, CHARGES, "own")
+
+
+async def _killed_at_work(person: Person, agent: str) -> Sent:
+    sent = await person.send(CHARGES, ANSWERED, agent=agent)
+    await _at_work(person, "charge")
+    await person.server.kill()
+    return sent
+
+
+async def uncertain_charge(person: Person) -> None:
+    """`kill -9` while a `once` call is at work; the next life asks, and people say what the outside says."""
+    sent = await _killed_at_work(person, "effects")
+    async with _desk(person):
+        await person.ended(sent)
+
+
+async def uncertain_in_one_task(person: Person) -> None:
+    sent = await _killed_at_work(person, "own")
+    async with _desk(person):
+        await person.ended(sent)
+
+
+async def uncertain_then_cancelled(person: Person) -> None:
+    """Nobody decides: the parked turn is cancelled, which closes its cards."""
+    sent = await _killed_at_work(person, "effects")
+    turn, watcher = sent.turn, person.watcher
+    assert watcher is not None and turn is not None
+    await watcher.until(lambda view: bool(view.turn(turn).open_cards) or view.turn(turn).ending is not None)
+    await person.cancel(sent)
+    await person.ended(sent)
+    await person.ended(await person.send("hello", Expected("Heard: hello", assistant_messages=1), agent="effects"))
+
+
+async def expired_approval(person: Person) -> None:
+    """Nobody decides in time: the call is denied, and the model goes on."""
+    await person.ended(await person.send(SERVICES, ANSWERED, agent="hasty"))
+
+
+async def limited_then_resumed(person: Person) -> None:
+    """A limit ends the turn; a person's resume gives it a fresh budget."""
+    script = write_script([[("once", "a")], [("once", "b")], [("once", "c")]])
+    limited = Expected(DONE, assistant_messages=4, codes=frozenset({"LIMIT_REACHED"}))
+    sent = await person.send(script, limited, agent="limited")
+    async with _desk(person):
+        while (await person.ended(sent)).ending != {"event": "end", "status": "completed"}:
+            assert await person.resume(sent), "a turn that met its limit could not be resumed"
+
+
+async def asked_otherwise(person: Person) -> None:
+    """A task whose answer was used, and whose process died then, asks another question in its next life (DESIGN 4a.4)."""
+    sent = await person.send("ask", Expected("B: for B", assistant_messages=1), agent="otherwise")
+    await person.answer_cards(sent, {"A": "for A", "B": "for B"})
+    await person.ended(sent)
+
+
+async def asked_otherwise_after_a_failure(person: Person) -> None:
+    """The same with an exception in the place of the death: a person resumes the turn."""
+    person.insists = True
+    sent = await person.send("fail", Expected("B: for B", assistant_messages=1), agent="otherwise")
+    await person.answer_cards(sent, {"A": "for A"})
+    await person.failed(sent)
+    await person.resume(sent)
+    await person.answer_cards(sent, {"B": "for B"})
+    await person.ended(sent)
+
+
+DECIDING: Mapping[str, Scenario] = {
+    scenario.__name__: scenario
+    for scenario in (
+        approved_services,
+        approved_in_one_task,
+        approved_by_middleware,
+        charges,
+        charges_in_one_task,
+        uncertain_charge,
+        uncertain_in_one_task,
+        uncertain_then_cancelled,
+        expired_approval,
+        limited_then_resumed,
+        asked_otherwise,
+        asked_otherwise_after_a_failure,
+    )
+}
+
+KILLED = frozenset({"killed_once", "uncertain_charge", "uncertain_in_one_task", "uncertain_then_cancelled"})
+"""Scenarios with a death of their own in the first life: what is armed belongs to the second."""
+
+CALM: Mapping[str, Scenario] = {
     scenario.__name__: scenario
     for scenario in (
         plain_answer,
@@ -103,7 +243,9 @@ SCENARIOS: Mapping[str, Scenario] = {
     )
 }
 
+SCENARIOS: Mapping[str, Scenario] = {**CALM, **DECIDING}
+
 MAIN = ("plain_answer", "four_step_job", "three_at_once", "parked_graph")
 """The four that every failpoint is crossed with."""
 
-__all__ = ["MAIN", "SCENARIOS", "Scenario", "Sent"]
+__all__ = ["CALM", "DECIDING", "KILLED", "MAIN", "SCENARIOS", "Scenario", "Sent"]

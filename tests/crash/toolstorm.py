@@ -20,10 +20,10 @@ from tests.crash.oracle import violations
 from tests.crash.people import Person, drop_someone, settle
 from tests.crash.records import Expected, History
 from tests.crash.scripted import DONE, write_script
-from tests.crash.server import HERE, Launcher, Server
+from tests.crash.server import Launcher, Server
 from tests.crash.storm import age_unclean_starts, ended_within, told
+from tests.crash.trial import PROJECT
 
-PROJECT = {"PERDURE_PROJECT": str(HERE / "graphs" / "effects.toml")}
 AGENTS = ("effects", "own", "made")
 CLASSES = ("read", "keyed", "checkable", "once")
 KILLS_PER_CYCLE = 25

@@ -14,8 +14,8 @@ from tests.crash.journal import leased_until
 from tests.crash.oracle import violations
 from tests.crash.people import Person, Supervisor, settle
 from tests.crash.records import History
-from tests.crash.scenarios import MAIN, SCENARIOS
-from tests.crash.server import Launcher, Server
+from tests.crash.scenarios import DECIDING, KILLED, MAIN, SCENARIOS
+from tests.crash.server import HERE, Launcher, Server
 
 SPECIAL = {
     "park": "parked_graph",
@@ -33,6 +33,23 @@ SPECIAL = {
 }
 """The scenario that reaches each place best; the plain answer where none is named."""
 
+DECISIONS = {
+    "approved_services": ("claim", "tool_intent", "tool_call", "tool_result", "task_writes", "park", "decision"),
+    "approved_in_one_task": ("tool_intent", "tool_call", "tool_result", "task_writes", "park", "decision"),
+    "approved_by_middleware": ("tool_call", "tool_result", "park", "decision"),
+    "charges": ("tool_intent", "tool_call", "tool_result", "task_writes", "step_checkpoint"),
+    "charges_in_one_task": ("tool_intent", "tool_call", "tool_result", "task_writes", "step_checkpoint"),
+    "uncertain_charge": ("claim", "recover", "tool_intent", "park", "decision"),
+    "uncertain_in_one_task": ("claim", "park", "decision", "task_writes"),
+    "uncertain_then_cancelled": ("park", "cancel", "repair", "finish"),
+    "limited_then_resumed": ("resume", "finish"),
+    "expired_approval": ("park", "claim"),
+}
+"""Scenarios of decisions and uncertain calls, and the places that each is killed at."""
+
+PROJECT = {"PERDURE_PROJECT": str(HERE / "graphs" / "effects.toml")}
+"""The agents of the scenarios of decisions."""
+
 
 LIMIT_SECONDS = 60.0
 """Generous: a trial takes two or three seconds, more on a busy machine."""
@@ -40,7 +57,7 @@ LIMIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`action` at the `nth` pass of `failpoint`, in the server's first or (for recovery) second life."""
+    """`action` (`pass`: nothing) at the `nth` pass of `failpoint`, in the server's first or (for recovery) second life."""
 
     failpoint: str
     scenario: str
@@ -49,8 +66,10 @@ class Plan:
 
     @property
     def arms(self) -> list[str]:
+        if self.action == "pass":
+            return [""]
         armed = f"{self.failpoint}:{self.action}@{self.nth}"
-        return ["", armed] if self.scenario == "killed_once" else [armed]
+        return ["", armed] if self.scenario in KILLED else [armed]
 
     def __str__(self) -> str:
         return f"{self.scenario}-{self.failpoint}-{self.action}@{self.nth}"
@@ -86,6 +105,16 @@ def once_each() -> list[Plan]:
     ]
 
 
+def decisive() -> list[Plan]:
+    """Every failpoint of decisions and of calls at work, before and after."""
+    return [
+        Plan(f"{place}.{side}", scenario)
+        for scenario, places in DECISIONS.items()
+        for place in places
+        for side in ("before", "after")
+    ]
+
+
 def crossed(passes: Sequence[int] = (1, 2, 3, 5)) -> list[Plan]:
     """Every failpoint × the four main scenarios and its own × several passes."""
     plans = []
@@ -97,7 +126,8 @@ def crossed(passes: Sequence[int] = (1, 2, 3, 5)) -> list[Plan]:
 
 async def try_out(plan: Plan, folder: Path, launcher: Launcher, **environment: str) -> Verdict:
     """Runs one plan on a fresh server in an empty folder."""
-    server = Server(folder, launcher, environment)
+    project = PROJECT if plan.scenario in DECIDING else {}
+    server = Server(folder, launcher, {**project, **environment})
     history = History(boots=server.boots)
     verdict = Verdict()
     waking = asyncio.create_task(_wake_when_the_lease_is_over(server, history)) if plan.action == "pause" else None

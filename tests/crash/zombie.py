@@ -12,9 +12,10 @@ import apsw
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
+from perdure.effects import EffectClass
 from perdure.errors import LeaseLost
-from perdure.ledger import ToolCall
-from perdure.store.base import LeasedAttempt, Question
+from perdure.ledger import ToolCall, idempotency_key
+from perdure.store.base import LeasedAttempt, Question, StoredResult
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
@@ -34,8 +35,26 @@ async def _checkpoint(attempt: LeasedAttempt) -> None:
     await hosted.ainvoke({"messages": [HumanMessage("late", id="late")]}, config, durability="sync")
 
 
+CALL = ToolCall("c", "charge", {}, "m", effect=EffectClass.ONCE)
+
+
+def _key(attempt: LeasedAttempt) -> str:
+    return idempotency_key(attempt.turn.id, CALL)
+
+
 async def _intend(attempt: LeasedAttempt) -> None:
-    await attempt.intend(ToolCall("c", "slow_step", {}, "m"), "tools", 1)
+    await attempt.intend(CALL, _key(attempt), "task", "tools", 1)
+
+
+async def _record(attempt: LeasedAttempt) -> None:
+    """Enqueued, not awaited: the next write tells what became of it."""
+    attempt.record(_key(attempt), StoredResult("msgpack", b"late"), "success")
+    await attempt.count_model_call(durable=True)
+
+
+async def _unknown(attempt: LeasedAttempt) -> None:
+    attempt.unknown(_key(attempt), "late")
+    await attempt.count_model_call(durable=True)
 
 
 async def _renew(attempt: LeasedAttempt) -> None:
@@ -46,6 +65,9 @@ async def _renew(attempt: LeasedAttempt) -> None:
 WRITES: Mapping[str, Write] = {
     "checkpoint": _checkpoint,
     "intend": _intend,
+    "record": _record,
+    "unknown": _unknown,
+    "count_model_call": lambda attempt: attempt.count_model_call(durable=True),
     "park": lambda attempt: attempt.park([Question("i", "what?")]),
     "finish": lambda attempt: attempt.finish(TurnStatus.COMPLETED),
     "release": lambda attempt: attempt.release(Outcome.RELEASED),
@@ -79,10 +101,11 @@ async def zombie_violations(folder: Path) -> list[str]:
 
 
 async def _taken_over(store: SQLiteStore, clock: FakeClock) -> LeasedAttempt:
-    """An attempt that slept past its lease, and whose turn was claimed anew."""
+    """An attempt that slept past its lease with a `once` call at work, and whose turn was claimed anew."""
     new = NewTurn(uuid4().hex, "o", "a", {"message": "go"}, None, uuid4().hex, "go")
     accepted = await store.accept(new)
     old = await _claim(store, clock)
+    await _intend(old)
     clock.advance(LEASE.total_seconds() + 1)
     orphan = next(turn for turn in await store.orphans(clock.now(), held=()) if turn.id == accepted.turn)
     assert await store.recover(orphan.id, orphan.epoch, now=clock.now(), manual=False) is not None
