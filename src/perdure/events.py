@@ -26,7 +26,8 @@ class EventKind(StrEnum):
     """`node, name, step, phase: enter|leave|call|result|trim|retry, call_id?, data?`."""
 
     APPROVAL = "approval"
-    """`card, kind, state: opened|decided|closed, request?`."""
+    """`card, kind, state: opened|decided|closed, interrupt_id, decision?, decided_by?, note?`; of a question of the graph's own
+    `request`; of a call that waits `tool, server?, arguments, digest, effect_class, call_id, expires_at?, why?`."""
 
     REWIND = "rewind"
     """`to_seq, reason`: forget everything of this turn after `to_seq`. A watcher gets `reset` for it."""

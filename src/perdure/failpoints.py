@@ -20,6 +20,7 @@ PLACES = (
     "model_call",
     "tool_intent",
     "tool_call",
+    "tool_result",
     "task_writes",
     "step_checkpoint",
     "event_publish",

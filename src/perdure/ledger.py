@@ -37,6 +37,15 @@ class ToolCall:
     def digest(self) -> str:
         return digest_of(self.arguments)
 
+    @property
+    def likeness(self) -> str:
+        """The same for calls that are alike: the tool and its arguments."""
+        return f"{self.name} {self.digest}"
+
+
+PAUSED = "it asked a question of its own and goes on from its start when it is answered"
+"""Why a call is STARTED whose tool stopped by itself (`interrupt()`, or a graph inside it was drained): not uncertain."""
+
 
 class CallState(StrEnum):
     STARTED = "started"
@@ -67,6 +76,11 @@ class CallRecord:
 
     error: str | None = None
     """Of a STARTED call: why its outcome is not known, as far as anybody could tell."""
+
+    @property
+    def paused(self) -> bool:
+        """Its tool stopped by itself, to be run again once its own question is answered: nobody needs to be asked."""
+        return self.state is CallState.STARTED and self.error == PAUSED
 
 
 class Ledger(Protocol):

@@ -351,6 +351,8 @@ class NewTurn:
     """With `interrupt`: also when the active turn is parked; its cards are closed."""
 
     request_key: RequestKey | None = None
+    by: str = ""
+    """Who sends it, for the audit row of an `interrupt`; empty: the owner."""
 
 
 class Role(StrEnum):

@@ -11,9 +11,10 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 from perdure.events import Event
+from perdure.ledger import ToolCall, idempotency_key
 from perdure.store.base import LeasedAttempt, Notify, Recovered, Store
 from perdure.testing import FakeClock
-from perdure.turns import Accepted, Failure, FailureCode, Limits, NewTurn, RequestKey, Turn
+from perdure.turns import Accepted, DecisionKind, Failure, FailureCode, Limits, NewTurn, RequestKey, Turn, Verdict
 
 OWNER = "anna"
 STRANGER = "boris"
@@ -121,6 +122,17 @@ class Journal:
     async def turn(self, turn: str) -> Turn:
         return await self.store.turn(OWNER, turn)
 
+    async def answer(
+        self, conversation: str, answers: Mapping[str, Any], by: str = OWNER, key: RequestKey | None = None
+    ) -> Accepted:
+        """Answers to questions of the graph's own."""
+        said = {interrupt: Verdict(DecisionKind.ANSWER, value=value) for interrupt, value in answers.items()}
+        return await self.store.answer(OWNER, conversation, said, by, key)
+
+    async def answers(self, turn: str) -> Mapping[str, Any]:
+        verdicts = {interrupt: card.verdict for interrupt, card in (await self.store.verdicts(turn)).items()}
+        return {interrupt: verdict.value for interrupt, verdict in verdicts.items() if verdict is not None}
+
     async def recover(self, attempt: LeasedAttempt, *, manual: bool = False) -> Recovered | None:
         return await self.store.recover(attempt.turn.id, attempt.turn.epoch, now=self.clock.now(), manual=manual)
 
@@ -130,6 +142,13 @@ class Journal:
         recovered = await self.recover(attempt)
         assert recovered is not None
         return recovered
+
+
+async def intend(attempt: LeasedAttempt, call: ToolCall, *, task: str = "task", step: int = 1) -> str:
+    """Records that a call is about to start; its key."""
+    key = idempotency_key(attempt.turn.id, call)
+    await attempt.intend(call, key, task, "tools", step)
+    return key
 
 
 class State(TypedDict):

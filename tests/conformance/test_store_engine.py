@@ -14,7 +14,7 @@ from perdure.events import EventKind
 from perdure.ledger import ToolCall
 from perdure.store.base import LeasedAttempt, Question
 from perdure.turns import CardState, FailureCode, Limits, Outcome, TurnStatus
-from tests.conformance.journal import BROKEN, LEASE_SECONDS, OWNER, Journal, step, work
+from tests.conformance.journal import BROKEN, LEASE_SECONDS, OWNER, Journal, intend, step, work
 
 # -- claim ----------------------------------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ async def _claimed_in_the_end(journal: Journal) -> LeasedAttempt:
 @pytest.mark.parametrize(("outcome", "reason"), [(Outcome.RELEASED, "released"), (Outcome.RETRIED, "retried")])
 async def test_a_turn_that_was_given_back_begins_with_a_rewind(journal: Journal, outcome: Outcome, reason: str) -> None:
     attempt = await journal.running()
-    await attempt.intend(ToolCall("c-1", "tool", {"x": 1}, "m-1"), "tools", 2)
+    await intend(attempt, ToolCall("c-1", "tool", {"x": 1}, "m-1"), step=2)
     await attempt.release(outcome)
     again = await journal.claimed()
     assert again.rewind is not None
@@ -126,7 +126,7 @@ async def test_a_rewind_keeps_what_was_committed_with_a_checkpoint(journal: Jour
     attempt = await journal.running()
     await work(attempt)
     kept = await journal.store.events(attempt.turn.conversation)
-    await attempt.intend(ToolCall("c-1", "tool", {}, "m-1"), "tools", 2)
+    await intend(attempt, ToolCall("c-1", "tool", {}, "m-1"), step=2)
     await journal.die(attempt)
     again = await journal.claimed()
     assert again.rewind is not None
@@ -140,7 +140,7 @@ async def test_a_rewind_keeps_what_was_committed_with_a_checkpoint(journal: Jour
 async def test_a_decision_needs_no_rewind_and_a_crash_after_it_forgets_no_card(journal: Journal) -> None:
     attempt = await journal.running()
     await attempt.park([Question("i-1", "?")])
-    await journal.store.answer(OWNER, attempt.turn.conversation, {"i-1": 1}, "anna")
+    await journal.answer(attempt.turn.conversation, {"i-1": 1}, "anna")
     again = await journal.claimed()
     assert again.rewind is None
     again.trace("node", "node", 1, "enter")
@@ -186,7 +186,7 @@ async def test_an_old_attempt_writes_nothing_latches_and_is_told(journal: Journa
     new = await journal.claimed()
     before = await journal.turn(old.turn.id)
     with pytest.raises(LeaseLost):
-        await old.intend(ToolCall("c-1", "tool", {}, "m-1"), "tools", 1)
+        await intend(old, ToolCall("c-1", "tool", {}, "m-1"))
     assert isinstance(old.latched, LeaseLost)
     assert told == [True]
     writes: list[Callable[[], Awaitable[None]]] = [
@@ -238,7 +238,7 @@ async def test_what_was_enqueued_behind_a_refused_write_is_refused_too(journal: 
     old = await journal.running()
     await _lose(journal, old)
     await journal.claimed()
-    intents = [old.intend(ToolCall(f"c-{n}", "tool", {}, "m-1"), "tools", 1) for n in range(3)]
+    intents = [intend(old, ToolCall(f"c-{n}", "tool", {}, "m-1")) for n in range(3)]
     outcomes = await asyncio.gather(*intents, return_exceptions=True)
     assert all(isinstance(outcome, LeaseLost) for outcome in outcomes)
 
@@ -318,7 +318,7 @@ async def test_a_committed_step_is_progress_and_drops_the_journals_copy_of_the_i
 
 async def test_an_intent_is_no_progress(journal: Journal) -> None:
     attempt = await journal.running()
-    await attempt.intend(ToolCall("c-1", "tool", {}, "m-1"), "tools", 1)
+    await intend(attempt, ToolCall("c-1", "tool", {}, "m-1"))
     turn = await journal.turn(attempt.turn.id)
     assert (turn.attempts_without_progress, turn.committed_seq) == (1, 0)
     assert not attempt.progressed
@@ -469,5 +469,5 @@ async def test_a_question_that_an_ending_closed_is_opened_again_when_the_resumed
     await (await journal.claimed()).park([Question("i-1", "what?")])
     (card,) = await journal.store.cards(OWNER, attempt.turn.id)
     assert card.state is CardState.OPENED
-    accepted = await journal.store.answer(OWNER, attempt.turn.conversation, {"i-1": "yes"}, "anna")
+    accepted = await journal.answer(attempt.turn.conversation, {"i-1": "yes"}, "anna")
     assert accepted.status is TurnStatus.QUEUED

@@ -10,7 +10,7 @@ from perdure.events import Event, EventKind, Fold
 from perdure.ledger import ToolCall
 from perdure.store.base import Question
 from perdure.turns import Outcome, TurnStatus
-from tests.conformance.journal import BROKEN, OWNER, Journal, work
+from tests.conformance.journal import BROKEN, OWNER, Journal, intend, work
 
 
 async def test_a_replay_equals_what_was_live(journal: Journal) -> None:
@@ -19,10 +19,10 @@ async def test_a_replay_equals_what_was_live(journal: Journal) -> None:
     attempt.token(f"{attempt.turn.id}-reply-0", "o")
     attempt.token(f"{attempt.turn.id}-reply-0", "ne")
     await work(attempt, "one", "two")
-    await attempt.intend(ToolCall("c-1", "tool", {"x": 1}, "m-1"), "tools", 2)
+    await intend(attempt, ToolCall("c-1", "tool", {"x": 1}, "m-1"), step=2)
     await attempt.park([Question("i-1", {"ask": "?"})])
     thread = attempt.turn.conversation
-    await journal.store.answer(OWNER, thread, {"i-1": 1}, "anna")
+    await journal.answer(thread, {"i-1": 1}, "anna")
     await (await journal.claimed()).finish(TurnStatus.COMPLETED)
     replayed = await journal.store.events(thread)
     assert replayed == [event for event in journal.heard.events if event.kind is not EventKind.TOKEN]
@@ -44,7 +44,7 @@ async def test_seqs_rise_in_the_order_of_telling(journal: Journal) -> None:
     attempt.trace("model", "model", 1, "enter")
     for number in range(20):
         attempt.token("m", str(number))
-    await attempt.intend(ToolCall("c-1", "tool", {}, "m-1"), "tools", 1)
+    await intend(attempt, ToolCall("c-1", "tool", {}, "m-1"))
     attempt.token("m", "more")
     await attempt.finish(TurnStatus.COMPLETED)
     seqs = [event.seq for event in journal.heard.events]
@@ -74,7 +74,7 @@ async def test_an_event_is_durable_when_it_is_told(journal: Journal) -> None:
         told.set()
 
     journal.heard.publish = watch  # type: ignore[method-assign]
-    intending = asyncio.ensure_future(attempt.intend(ToolCall("c-1", "tool", {}, "m-1"), "tools", 1))
+    intending = asyncio.ensure_future(intend(attempt, ToolCall("c-1", "tool", {}, "m-1")))
     await told.wait()
     stored.append(list(await journal.store.events(attempt.turn.conversation)))
     await intending
@@ -175,7 +175,7 @@ async def test_a_publisher_that_fails_latches_the_attempt_and_keeps_the_commit(j
 
     journal.heard.publish = fail  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="transport"):
-        await attempt.intend(ToolCall("c-1", "tool", {}, "m-1"), "tools", 1)
+        await intend(attempt, ToolCall("c-1", "tool", {}, "m-1"))
     journal.heard.publish = publish  # type: ignore[method-assign]
     assert attempt.latched is not None
     assert len(await journal.store.events(attempt.turn.conversation)) == 1

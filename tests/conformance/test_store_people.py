@@ -191,56 +191,56 @@ async def parked(journal: Journal, *interrupts: str) -> str:
 
 async def test_the_turn_is_queued_when_the_last_card_is_decided(journal: Journal) -> None:
     thread = await parked(journal, "i-1", "i-2")
-    assert (await journal.store.answer(OWNER, thread, {"i-1": "yes"}, "anna")).status is TurnStatus.PARKED
-    accepted = await journal.store.answer(OWNER, thread, {"i-2": {"deep": [1]}}, "anna")
+    assert (await journal.answer(thread, {"i-1": "yes"}, "anna")).status is TurnStatus.PARKED
+    accepted = await journal.answer(thread, {"i-2": {"deep": [1]}}, "anna")
     assert accepted.status is TurnStatus.QUEUED
-    assert await journal.store.answers(accepted.turn) == {"i-1": "yes", "i-2": {"deep": [1]}}
+    assert await journal.answers(accepted.turn) == {"i-1": "yes", "i-2": {"deep": [1]}}
 
 
 async def test_an_answer_repeated_with_its_key_counts_once(journal: Journal) -> None:
     thread = await parked(journal, "i-1")
     key = RequestKey("k", "d")
-    first = await journal.store.answer(OWNER, thread, {"i-1": "yes"}, "anna", key)
-    again = await journal.store.answer(OWNER, thread, {"i-1": "yes"}, "anna", key)
+    first = await journal.answer(thread, {"i-1": "yes"}, "anna", key)
+    again = await journal.answer(thread, {"i-1": "yes"}, "anna", key)
     assert (again.turn, again.repeated, first.repeated) == (first.turn, True, False)
 
 
 async def test_the_first_decision_wins_and_the_loser_is_told_who_decided(journal: Journal) -> None:
     thread = await parked(journal, "i-1", "i-2")
-    await journal.store.answer(OWNER, thread, {"i-1": "yes"}, "anna")
+    await journal.answer(thread, {"i-1": "yes"}, "anna")
     with pytest.raises(CardDecided, match="anna"):
-        await journal.store.answer(OWNER, thread, {"i-1": "no", "i-2": "no"}, "clara")
+        await journal.answer(thread, {"i-1": "no", "i-2": "no"}, "clara")
     turn = await journal.store.last_turn(OWNER, thread)
     assert turn is not None
-    assert await journal.store.answers(turn.id) == {"i-1": "yes"}
+    assert await journal.answers(turn.id) == {"i-1": "yes"}
 
 
 async def test_a_late_decision_is_told_who_decided(journal: Journal) -> None:
     thread = await parked(journal, "i-1")
-    await journal.store.answer(OWNER, thread, {"i-1": "yes"}, "anna")
+    await journal.answer(thread, {"i-1": "yes"}, "anna")
     with pytest.raises(CardDecided, match="anna"):
-        await journal.store.answer(OWNER, thread, {"i-1": "no"}, "clara")
+        await journal.answer(thread, {"i-1": "no"}, "clara")
 
 
 @pytest.mark.parametrize("answers", [{}, {"unknown": 1}, {"i-1": 1, "unknown": 1}])
 async def test_an_unknown_question_is_refused_with_the_open_ones(journal: Journal, answers: dict[str, int]) -> None:
     thread = await parked(journal, "i-1", "i-2")
     with pytest.raises(BadRequest, match="i-1, i-2"):
-        await journal.store.answer(OWNER, thread, answers, "anna")
+        await journal.answer(thread, answers, "anna")
     turn = await journal.store.last_turn(OWNER, thread)
     assert turn is not None
-    assert await journal.store.answers(turn.id) == {}
+    assert await journal.answers(turn.id) == {}
 
 
 async def test_an_answer_to_nothing_is_refused(journal: Journal) -> None:
     attempt = await journal.running()
     with pytest.raises(BadRequest, match="Nothing waits"):
-        await journal.store.answer(OWNER, attempt.turn.conversation, {"i-1": "yes"}, "anna")
+        await journal.answer(attempt.turn.conversation, {"i-1": "yes"}, "anna")
 
 
 async def test_a_decision_is_told_as_an_event(journal: Journal) -> None:
     thread = await parked(journal, "i-1")
-    await journal.store.answer(OWNER, thread, {"i-1": "yes"}, "anna")
+    await journal.answer(thread, {"i-1": "yes"}, "anna")
     states = [event.payload["state"] for event in journal.heard.events if event.kind is EventKind.APPROVAL]
     assert states == ["opened", "decided"]
     assert journal.heard.events[-1].payload["decided_by"] == "anna"
@@ -407,7 +407,7 @@ async def test_every_change_of_status_is_in_the_summaries(journal: Journal) -> N
     attempt = await journal.running()
     start = await journal.store.last_change(OWNER)
     await attempt.park([Question("i-1", "?")])
-    await journal.store.answer(OWNER, attempt.turn.conversation, {"i-1": 1}, "anna")
+    await journal.answer(attempt.turn.conversation, {"i-1": 1}, "anna")
     await (await journal.claimed()).finish(TurnStatus.COMPLETED)
     await journal.store.rename(OWNER, attempt.turn.conversation, "a better name")
     changes = await journal.store.changes(OWNER, start, 100)

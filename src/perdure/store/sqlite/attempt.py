@@ -1,90 +1,47 @@
-"""The one writer of a claimed turn: every write behind the fence, every event after its commit, and a latch.
-
-The first write that fails or finds the turn in other hands latches the attempt: what was enqueued behind it is refused on
-the writer's thread already, what comes later is refused at once, and the drive is told to stop.
-"""
+"""The one writer of a claimed turn: numbers what leaves it, commits every step with its events, and ends it once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from perdure.clock import Clock
 from perdure.errors import LeaseLost, StorageError, StorageFull
 from perdure.events import Event, EventKind
 from perdure.failpoints import failpoint
 from perdure.ledger import ToolCall
-from perdure.store.base import Notify, Question
-from perdure.store.sqlite import endings
-from perdure.store.sqlite.authority import Authority, LastRead, StepPlan, StepWrite
+from perdure.store.base import Question, StoredResult
+from perdure.store.sqlite import calls, endings
+from perdure.store.sqlite.authority import LastRead, StepPlan, StepWrite
 from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed
-from perdure.store.sqlite.journal import (
-    QUERIES,
-    publish,
-    take_seqs,
-    write_events,
-)
-from perdure.store.sqlite.outlet import Outlet, Seqs
-from perdure.store.sqlite.rows import micros
-from perdure.store.sqlite.writer import Writer
-from perdure.turns import Failure, Outcome, TurnStatus
-
-T = TypeVar("T")
-
-SaverFactory = Callable[[Authority], BaseCheckpointSaver[str]]
+from perdure.store.sqlite.fenced import AttemptTools, Fenced, ignore_outcome
+from perdure.store.sqlite.journal import QUERIES, publish, take_seqs, write_events
+from perdure.store.sqlite.outlet import Seqs
+from perdure.turns import Failure, Outcome, Spent, TurnStatus
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptTools:
-    """What every attempt of a store works with."""
-
-    writer: Writer
-    clock: Clock
-    notify: Notify
-    saver: SaverFactory
-    over: Callable[[SQLiteAttempt], None]
-    """Told when the attempt gives out no more numbers: it ended or latched."""
-
-
-class SQLiteAttempt:
+class SQLiteAttempt(Fenced):
     """A `perdure.store.base.LeasedAttempt`, and the authority its checkpointer writes through."""
 
     def __init__(self, claimed: Claimed, tools: AttemptTools) -> None:
-        self.turn = claimed.turn
-        self.number = claimed.turn.epoch
+        super().__init__(claimed, tools)
         self.rewind = claimed.rewind
         self.thread_id: str | None = claimed.turn.conversation
         self.run_id: str | None = claimed.turn.id
         self.last_read: LastRead | None = None
-        self._tools = tools
-        self._loop = asyncio.get_running_loop()
         self._seqs = Seqs(claimed.next_seq, claimed.end)
-        self._outlet = Outlet(lambda event: publish(tools.notify, event), tools.notify.publish)
         self._buffer: list[Event] = []
         self._late: list[tuple[str, str]] = []
         self._extending = False
-        self._error: BaseException | None = None
-        self._ended = False
-        self._on_latch: list[Callable[[], object]] = []
         self._supersteps = claimed.turn.supersteps
         self._progressed = False
         self._checkpointer = tools.saver(self)
 
     # -- state --------------------------------------------------------------------------------------------------------
-
-    @property
-    def latched(self) -> BaseException | None:
-        return self._error
-
-    @property
-    def live(self) -> bool:
-        return self._error is None and not self._ended
 
     @property
     def checkpointer(self) -> BaseCheckpointSaver[str]:
@@ -98,11 +55,13 @@ class SQLiteAttempt:
     def progressed(self) -> bool:
         return self._progressed
 
-    def on_latch(self, call: Callable[[], object]) -> None:
-        """Runs `call` once on the loop when the attempt latches; soon, when it has latched already."""
-        self._on_latch.append(call)
-        if self._error is not None:
-            self._loop.call_soon(self._tell_latch)
+    @property
+    def spent(self) -> Spent:
+        return self._book.spent
+
+    @property
+    def repeats(self) -> tuple[str, int]:
+        return self._book.repeats
 
     def reuse_read(self) -> None:
         if self.last_read is not None:
@@ -157,7 +116,7 @@ class SQLiteAttempt:
         """Commits buffered traces on their own, so that streamed text need not wait for the step that follows it."""
         events = self._take_buffer()
         future = self._write(lambda connection: write_events(connection, events), events)
-        future.add_done_callback(_ignore_outcome)  # a failure has latched the attempt
+        future.add_done_callback(ignore_outcome)
 
     def _extend_when_low(self) -> None:
         """Reserves another block before this one is used up."""
@@ -175,7 +134,7 @@ class SQLiteAttempt:
         future = self._write(
             lambda connection: take_seqs(connection, self.turn.conversation, SEQ_BLOCK), (), committed=extended
         )
-        future.add_done_callback(_ignore_outcome)
+        future.add_done_callback(ignore_outcome)
 
     # -- the saver's writes -------------------------------------------------------------------------------------------
 
@@ -187,9 +146,13 @@ class SQLiteAttempt:
         traces = [self._held(EventKind.TRACE, payload) for payload in plan.traces]
         boundary = self._seqs.last
         messages_seqs = [event.seq for event in messages]
+        settled = self._book.settle(plan.task) if plan.task else ()
+        self._book.add_tokens(plan.usage)
 
         def transaction(connection: apsw.Connection) -> None:
             self._advance(connection, plan, boundary)
+            if settled:
+                calls.settle(connection, settled)
             items = write(connection)
             write_events(connection, [*buffered, *messages, *traces], dict(zip(messages_seqs, items, strict=True)))
 
@@ -233,18 +196,61 @@ class SQLiteAttempt:
 
     # -- the engine's writes ------------------------------------------------------------------------------------------
 
-    async def intend(self, call: ToolCall, node: str, step: int) -> None:
+    async def intend(self, call: ToolCall, key: str, task: str, node: str, step: int) -> None:
         self._refuse_when_over()
         failpoint("tool_intent.before")
-        data = {"arguments": dict(call.arguments), "message_id": call.message_id}
-        if call.server is not None:
-            data["server"] = call.server
-        self.trace(node, call.name, step, "call", call_id=call.id, data=data)
+        started = self._book.start(call, key, task)
+        row = calls.start_row(self.turn, call, key, task, self._tools.clock.now())
+        self.trace(node, call.name, step, "call", call_id=call.id, data=calls.told(call, key, started.starts))
         events = self._take_buffer()
-        await self._write(lambda connection: write_events(connection, events), events)
+
+        def transaction(connection: apsw.Connection) -> None:
+            calls.start(connection, self.turn, row, started)
+            write_events(connection, events)
+
+        try:
+            await self._write(transaction, events)
+        except asyncio.CancelledError:
+            if started.first:
+                self._withdraw(key)
+            raise
         failpoint("tool_intent.after")
 
-    async def park(self, questions: Sequence[Question]) -> None:
+    def _withdraw(self, key: str) -> None:
+        """Whoever wanted to make the call was cancelled before it was made: it is no uncertain one."""
+        self._book.withdraw(key)
+        future = self._write(lambda connection: calls.withdraw(connection, self.turn, key), ())
+        future.add_done_callback(ignore_outcome)
+
+    def record(self, key: str, result: StoredResult, status: str) -> None:
+        if status not in {"success", "error"}:
+            raise ValueError(f"a tool call ends with success or error, not with {status!r}")
+        self._refuse_when_over()
+        failpoint("tool_result.before")
+        self._book.record(key)
+        now = self._tools.clock.now()
+        future = self._write(
+            lambda connection: calls.record(connection, self.turn, key, result, status=status, now=now),
+            (),
+            committed=lambda _: failpoint("tool_result.after"),
+            patient=True,
+            fenced=True,
+        )
+        future.add_done_callback(ignore_outcome)
+
+    def unknown(self, key: str, error: str) -> None:
+        self._refuse_when_over()
+        future = self._write(lambda connection: calls.unknown(connection, self.turn, key, error), (), patient=True)
+        future.add_done_callback(ignore_outcome)
+
+    async def count_model_call(self, *, durable: bool) -> None:
+        self._refuse_when_over()
+        self._book.count_model_call()
+        if durable:
+            events = self._take_buffer()
+            await self._write(lambda connection: write_events(connection, events), events)
+
+    async def park(self, questions: Sequence[Question], *, despite_cancel: bool = False) -> None:
         if not questions:
             raise ValueError("a turn is parked for at least one question")
         failpoint("park.before")
@@ -252,7 +258,7 @@ class SQLiteAttempt:
 
         def transaction(connection: apsw.Connection) -> list[Event]:
             write_events(connection, buffered)
-            return endings.park(connection, self.turn, self._seqs, questions, now)
+            return endings.park(connection, self.turn, self._seqs, questions, now, despite_cancel=despite_cancel)
 
         await self._end(transaction, buffered)
         failpoint("park.after")
@@ -290,10 +296,11 @@ class SQLiteAttempt:
         if not isinstance(self._error, StorageError | StorageFull):
             raise self._refusal()
         failpoint("release.before")
-        now = self._tools.clock.now()
+        now, worked = self._tools.clock.now(), self._worked()
 
         def transaction(connection: apsw.Connection) -> list[Event]:
             self._check_fence(connection)
+            self._count_time(connection, worked)
             return endings.give_back(
                 connection, self.turn, self._seqs, Outcome.RELEASED, now, not_before=not_before, error=error
             )
@@ -301,23 +308,7 @@ class SQLiteAttempt:
         await self._tools.writer.submit(transaction, committed=self._tell_end)
         failpoint("release.after")
 
-    def renew(self, lease_expires_at: datetime) -> bool:
-        if not self.live:
-            return False
-        ours = self._tools.writer.call(
-            lambda connection: QUERIES.run(
-                connection,
-                "lease_renew",
-                id=self.turn.id,
-                epoch=self.turn.epoch,
-                lease_expires_at=micros(lease_expires_at),
-            )
-        )
-        if not ours and not self._ended:
-            self._latch(LeaseLost(conversation=self.turn.conversation, turn=self.turn.id))
-        return bool(ours)
-
-    # -- fence and latch ----------------------------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------------------------------
 
     def _close(self, *, despite_latch: bool = False) -> list[Event]:
         """From here on nothing new is numbered: the last transaction owns the rest of the block."""
@@ -334,7 +325,16 @@ class SQLiteAttempt:
         *,
         despite_latch: bool = False,
     ) -> None:
-        await self._write(transaction, buffered, committed=self._tell_end, despite_latch=despite_latch)
+        worked = self._worked()
+
+        def last(connection: apsw.Connection) -> list[Event]:
+            self._count_time(connection, worked)
+            return transaction(connection)
+
+        await self._write(last, buffered, committed=self._tell_end, despite_latch=despite_latch)
+
+    def _count_time(self, connection: apsw.Connection, worked: int) -> None:
+        QUERIES.run(connection, "turn_worked", id=self.turn.id, epoch=self.turn.epoch, worked=worked)
 
     def _tell_end(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -342,80 +342,9 @@ class SQLiteAttempt:
         self._tools.notify.ring("queue")
         self._tools.notify.ring("changes")
 
-    @property
-    def _unstorable(self) -> bool:
-        """Latched by what was to be written, not by who may write or by the disk: the turn can still be ended as failed."""
-        return self._error is not None and not isinstance(self._error, LeaseLost | StorageFull | StorageError)
-
-    def _check_fence(self, connection: apsw.Connection) -> None:
-        if QUERIES.one(connection, "fence", id=self.turn.id, epoch=self.turn.epoch) is None:
-            raise LeaseLost(conversation=self.turn.conversation, turn=self.turn.id)
-
-    def _write(
-        self,
-        transaction: Callable[[apsw.Connection], T],
-        events: Sequence[Event],
-        committed: Callable[[T], None] | None = None,
-        *,
-        despite_latch: bool = False,
-        patient: bool = False,
-        fenced: bool = False,
-    ) -> asyncio.Future[T]:
-        """Enqueues a transaction behind the fence; its events leave after the commit, then `committed` is told. `fenced`:
-        the transaction begins with a guarded statement of its own, which is the fence."""
-
-        def guarded_write(connection: apsw.Connection) -> T:
-            if self._error is not None and not (despite_latch and self._unstorable):
-                raise self._refusal()
-            if not fenced:
-                self._check_fence(connection)
-            return transaction(connection)
-
-        def told(result: T) -> None:
-            try:
-                self._outlet.committed(events)
-                if committed is not None:
-                    committed(result)
-            except BaseException as error:
-                self._latch(error)
-                raise
-
-        return self._tools.writer.submit(guarded_write, committed=told, refused=self._latch, patient=patient)
-
-    def _latch(self, error: BaseException) -> None:
-        """From any thread."""
-        if self._error is None:
-            self._error = error
-            self._loop.call_soon_threadsafe(self._tell_latch)
-
-    def _tell_latch(self) -> None:
-        self._tools.over(self)
-        self._outlet.abandon(self.turn.id)
-        calls, self._on_latch = self._on_latch, []
-        for call in calls:
-            call()
-
-    def _refuse_when_over(self) -> None:
-        if not self.live:
-            raise self._refusal()
-
-    def _refusal(self) -> LeaseLost:
-        """What a write after the latch, or after the end, gets."""
-        why = f"an earlier write failed ({self._error})" if self._error else "it has ended"
-        refusal = LeaseLost(
-            f"The attempt writes nothing more: {why}.", conversation=self.turn.conversation, turn=self.turn.id
-        )
-        refusal.__cause__ = self._error
-        return refusal
-
 
 def _refuse_bad_ending(status: TurnStatus, failure: Failure | None) -> None:
     if status not in {TurnStatus.COMPLETED, TurnStatus.FAILED, TurnStatus.CANCELLED}:
         raise ValueError(f"a turn is finished as completed, failed or cancelled, not as {status}")
     if (status is TurnStatus.FAILED) != (failure is not None):
         raise ValueError("a failed turn, and only that, carries its failure")
-
-
-def _ignore_outcome(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()

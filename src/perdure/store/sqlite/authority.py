@@ -52,6 +52,9 @@ class StepPlan:
     patient: bool = False
     """May wait a moment for the write that follows, to be committed with it (a task's writes, for the step's checkpoint)."""
 
+    task: str = ""
+    """LangGraph's id of the task whose results this commit holds: it settles the tool calls that the task made."""
+
     usage: Mapping[str, int] = field(default_factory=dict)
     """`input_tokens`, `output_tokens`, `total_tokens` to add to the turn."""
 

@@ -14,7 +14,20 @@ from perdure.store.sqlite.database import APPLICATION_ID, Connection, refusals, 
 from perdure.store.sqlite.journal import QUERIES
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 
-COUNTED = ("conversations", "turns", "attempts", "events", "cards", "checkpoints", "lists", "items", "writes")
+COUNTED = (
+    "conversations",
+    "turns",
+    "attempts",
+    "events",
+    "cards",
+    "tool_calls",
+    "audit",
+    "tokens",
+    "checkpoints",
+    "lists",
+    "items",
+    "writes",
+)
 """Tables whose row counts a copy must match."""
 
 NUMBERS_SKIPPED = 1_000_000_000

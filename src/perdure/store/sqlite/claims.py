@@ -10,11 +10,11 @@ import apsw
 
 from perdure.events import Event, EventKind, RewindReason
 from perdure.store.base import Recovered, rewind_reason
+from perdure.store.sqlite import calls, cards
+from perdure.store.sqlite.calls import KnownCall
 from perdure.store.sqlite.endings import end_turn, ending_events
 from perdure.store.sqlite.journal import (
     QUERIES,
-    approval_payload,
-    close_cards,
     guarded,
     take_seqs,
     touch,
@@ -22,7 +22,7 @@ from perdure.store.sqlite.journal import (
     write_event,
 )
 from perdure.store.sqlite.rows import micros, to_json, turn_from
-from perdure.turns import CardState, Failure, FailureCode, Limits, Outcome, Turn, TurnStatus
+from perdure.turns import Failure, FailureCode, Limits, Outcome, Turn, TurnStatus
 
 SEQ_BLOCK = 10_000
 """Seqs an attempt reserves at once; unused ones are given back when it ends."""
@@ -44,6 +44,11 @@ class Claimed:
     rewind: Event | None
     next_seq: int
     end: int
+    calls: Mapping[str, KnownCall]
+    """The tool calls that earlier attempts of the turn made."""
+
+    repeats: tuple[str, int]
+    """Its last tool call, and how often in a row."""
 
 
 def claimable(
@@ -107,7 +112,14 @@ def claim(
         boot=owner.boot,
         now=micros(now),
     )
-    return Claimed(turn, rewind, first + (rewind is not None), first + SEQ_BLOCK)
+    return Claimed(
+        turn,
+        rewind,
+        first + (rewind is not None),
+        first + SEQ_BLOCK,
+        calls.known(connection, turn.id) if row["tool_calls"] else {},
+        (row["repeated"], row["repeats"]),
+    )
 
 
 def _rewind(connection: apsw.Connection, turn: Turn, seq: int, now: datetime) -> Event | None:
@@ -142,6 +154,7 @@ def recover(
     QUERIES.run(
         connection, "attempt_end", turn=turn.id, epoch=epoch, outcome=str(Outcome.DIED), now=micros(now), error=None
     )
+    guarded(connection, "turn_worked_until_renewal", id=turn.id, epoch=epoch)
     failure = _verdict(turn, limits, manual)
     if failure is None:
         wait = timedelta(
@@ -187,10 +200,9 @@ def _end_orphan(
     connection: apsw.Connection, turn: Turn, failure: Failure, now: datetime
 ) -> tuple[Recovered, list[Event]]:
     status = TurnStatus.INTERRUPTED if failure.code is FailureCode.OWNER_DIED else TurnStatus.FAILED
-    cards = close_cards(connection, turn.id)
-    first = take_seqs(connection, turn.conversation, len(cards) + 1)
-    closed = [approval_payload(card, CardState.CLOSED) for card in cards]
-    seqs = range(first, first + len(cards) + 1)
+    closed = [cards.payload_of(card) for card in cards.close_cards(connection, turn.id)]
+    first = take_seqs(connection, turn.conversation, len(closed) + 1)
+    seqs = range(first, first + len(closed) + 1)
     events = ending_events(turn, seqs, closed, status=status, failure=failure, now=now)
     for event in events:
         write_event(connection, event)

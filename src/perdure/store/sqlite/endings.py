@@ -6,51 +6,64 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
 import apsw
 
 from perdure.events import Event, EventKind
 from perdure.store.base import Question
+from perdure.store.sqlite import cards
 from perdure.store.sqlite.journal import (
     QUERIES,
-    approval_payload,
-    close_cards,
     ending,
     failure_bindings,
     guarded,
     promote_waiting,
     touch,
+    turn_of,
     write_event,
 )
 from perdure.store.sqlite.outlet import Seqs
-from perdure.store.sqlite.rows import card_from, clean, micros, to_json
-from perdure.turns import Card, CardState, Failure, Outcome, Turn, TurnStatus
+from perdure.store.sqlite.rows import clean, micros
+from perdure.turns import Failure, Outcome, Turn, TurnStatus
 
 
 def park(
-    connection: apsw.Connection, turn: Turn, seqs: Seqs, questions: Sequence[Question], now: datetime
+    connection: apsw.Connection,
+    turn: Turn,
+    seqs: Seqs,
+    questions: Sequence[Question],
+    now: datetime,
+    *,
+    despite_cancel: bool,
 ) -> list[Event]:
-    """running → parked with a card for each new question; what was told so far stays told. On to queued at once when a
-    cancel came meanwhile: a person who has spoken is not asked."""
+    """running → parked with a card for each new question; what was told so far stays told. On to queued at once, without
+    cards, when a cancel came meanwhile: a person who has spoken is not asked, unless what a call did must be said."""
+    asks = _must_ask(connection, turn, despite_cancel)
     events = []
-    for card in _new_cards(connection, turn, questions, now):
-        _open_card(connection, card)
-        payload = approval_payload(card, CardState.OPENED)
+    for card in cards.new_cards(connection, turn, questions, now) if asks else ():
+        cards.open_card(connection, card)
+        payload = cards.payload_of(card)
         event = Event(seqs.take(), turn.conversation, turn.id, turn.epoch, EventKind.APPROVAL, now, payload)
         write_event(connection, event)
         events.append(event)
     _leave(connection, turn, seqs, Outcome.PARKED, now)
     guarded(connection, "turn_park", id=turn.id, epoch=turn.epoch, committed_seq=seqs.last)
-    QUERIES.run(connection, "turn_unpark_cancelled", id=turn.id)
+    if not asks:
+        guarded(connection, "turn_unpark", id=turn.id, epoch=turn.epoch)
     return events
+
+
+def _must_ask(connection: apsw.Connection, turn: Turn, despite_cancel: bool) -> bool:
+    current = turn_of(connection, "turn", id=turn.id)
+    assert current is not None
+    return current.cancel_requested_at is None or (despite_cancel and not current.discards_cards)
 
 
 def finish(
     connection: apsw.Connection, turn: Turn, seqs: Seqs, status: TurnStatus, failure: Failure | None, *, now: datetime
 ) -> list[Event]:
     """running → an end: open cards closed, the terminal event, and the first waiting turn queued."""
-    closed = [approval_payload(card, CardState.CLOSED) for card in close_cards(connection, turn.id)]
+    closed = [cards.payload_of(card) for card in cards.close_cards(connection, turn.id)]
     numbers = [seqs.take() for _ in range(len(closed) + 1)]
     events = ending_events(turn, numbers, closed, status=status, failure=failure, now=now)
     for event in events:
@@ -96,6 +109,8 @@ def end_turn(
         now=micros(now),
         **failure_bindings(failure),
     )
+    if failure is None:
+        QUERIES.run(connection, "calls_settle_all", conversation=turn.conversation)
     promote_waiting(connection, turn.conversation)
 
 
@@ -132,42 +147,3 @@ def _leave(
     )
     touch(connection, turn.conversation, now)
     QUERIES.run(connection, "seqs_give_back", id=turn.conversation, next_seq=seqs.last + 1, end=seqs.end)
-
-
-def _new_cards(connection: apsw.Connection, turn: Turn, questions: Sequence[Question], now: datetime) -> list[Card]:
-    """The questions that need a card opened: a new one, or the one that an earlier ending of the turn closed. A known open
-    card is kept as it is."""
-    known = {row["interrupt_id"]: card_from(row) for row in QUERIES.all(connection, "cards_of_turn", turn=turn.id)}
-    closed = {interrupt_id: card.id for interrupt_id, card in known.items() if card.state is CardState.CLOSED}
-    fresh = [each for each in questions if each.interrupt_id not in known or each.interrupt_id in closed]
-    if not fresh and all(known[question.interrupt_id].state is not CardState.OPENED for question in questions):
-        raise ValueError("every question of this park was answered before: send the answers instead")
-    return [
-        Card(
-            id=closed.get(question.interrupt_id) or uuid4().hex,
-            turn=turn.id,
-            conversation=turn.conversation,
-            owner=turn.owner,
-            interrupt_id=question.interrupt_id,
-            kind="interrupt",
-            request=question.request,
-            state=CardState.OPENED,
-            opened_at=now,
-        )
-        for question in fresh
-    ]
-
-
-def _open_card(connection: apsw.Connection, card: Card) -> None:
-    QUERIES.run(
-        connection,
-        "card_open",
-        id=card.id,
-        turn=card.turn,
-        conversation=card.conversation,
-        owner=card.owner,
-        interrupt_id=card.interrupt_id,
-        kind=card.kind,
-        request=to_json(card.request),
-        now=micros(card.opened_at),
-    )

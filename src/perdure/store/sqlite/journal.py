@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from perdure.errors import LeaseLost, NotFound
+from perdure.errors import LeaseLost, NotFound, PerdureError
 from perdure.events import Event, EventKind, end_payload
 from perdure.failpoints import failpoint
 from perdure.store.base import Notify
 from perdure.store.sqlite.queries import Queries
-from perdure.store.sqlite.rows import card_from, clean, micros, to_json, turn_from
-from perdure.turns import Card, CardState, Failure, Turn, TurnStatus
+from perdure.store.sqlite.rows import Row, clean, micros, to_json, turn_from
+from perdure.turns import Failure, Turn, TurnStatus
 
 QUERIES = Queries(Path(__file__).with_name("queries.sql"))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a transaction leaves to be done after its commit: its result to return, or the refusal to raise, and before that
+    the events to publish."""
+
+    result: Any
+    events: Sequence[Event] = field(default_factory=list)
+    refusal: PerdureError | None = None
 
 
 def publish(notify: Notify, event: Event) -> None:
@@ -62,7 +73,7 @@ def take_seqs(connection: apsw.Connection, conversation: str, count: int) -> int
     return int(row["first"])
 
 
-def turn_of(connection: apsw.Connection, query: str, **bindings: Any) -> Turn | None:
+def turn_of(connection: apsw.Connection, query: str, /, **bindings: Any) -> Turn | None:
     row = QUERIES.one(connection, query, **bindings)
     return None if row is None else turn_from(row)
 
@@ -72,7 +83,7 @@ def touch(connection: apsw.Connection, conversation: str, now: datetime) -> None
     QUERIES.run(connection, "conversation_touch", id=conversation, now=micros(now))
 
 
-def guarded(connection: apsw.Connection, query: str, **bindings: Any) -> None:
+def guarded(connection: apsw.Connection, query: str, /, **bindings: Any) -> None:
     """A statement that must touch its row. Raises LeaseLost when somebody else was faster."""
     if QUERIES.run(connection, query, **bindings) != 1:
         raise LeaseLost()
@@ -90,20 +101,20 @@ def promote_waiting(connection: apsw.Connection, conversation: str) -> str | Non
     return waiting.id
 
 
-def close_cards(connection: apsw.Connection, turn: str) -> list[Card]:
-    """Closes what nobody decided; the closed cards."""
-    return [card_from(row) for row in QUERIES.all(connection, "cards_close", turn=turn)]
+def require_conversation(connection: apsw.Connection, scope: str | None, conversation: str) -> Row:
+    """Raises NotFound, also for another owner's."""
+    row = QUERIES.one(connection, "conversation", id=conversation, scope=scope)
+    if row is None:
+        raise NotFound("There is no conversation with this id.", conversation=conversation)
+    return row
 
 
-def approval_payload(card: Card, state: CardState) -> dict[str, Any]:
-    payload = {
-        "card": card.id,
-        "kind": card.kind,
-        "state": str(state),
-        "interrupt_id": card.interrupt_id,
-        "request": card.request,
-    }
-    return payload | ({"decided_by": card.decided_by} if card.decided_by else {})
+def require_turn(connection: apsw.Connection, scope: str | None, turn_id: str) -> Turn:
+    """Raises NotFound, also for another owner's."""
+    turn = turn_of(connection, "turn_in_scope", id=turn_id, scope=scope)
+    if turn is None:
+        raise NotFound("There is no turn with this id.", turn=turn_id)
+    return turn
 
 
 def ending(status: TurnStatus, failure: Failure | None) -> tuple[EventKind, Mapping[str, Any]]:

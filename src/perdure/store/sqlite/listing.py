@@ -1,4 +1,4 @@
-"""Reading the journal: functions of a reader's connection, every one of people's filtered by owner."""
+"""Reading the journal: functions of a reader's connection, every one of people's within a scope: an owner's, or all (None)."""
 
 from __future__ import annotations
 
@@ -7,55 +7,48 @@ from typing import Any
 
 import apsw
 
-from perdure.errors import NotFound
 from perdure.events import Event
-from perdure.store.base import Page
-from perdure.store.sqlite.acceptance import require_conversation
-from perdure.store.sqlite.journal import QUERIES, turn_of
+from perdure.store.base import Page, StoredCall
+from perdure.store.sqlite.cards import of_turn
+from perdure.store.sqlite.journal import QUERIES, require_conversation, require_turn, turn_of
 from perdure.store.sqlite.rows import (
     LARGEST,
     attempt_from,
-    card_from,
     change_from,
     conversation_from,
     cursor_of,
     cursor_parts,
     event_from,
-    from_json,
+    stored_call_from,
     turn_from,
 )
-from perdure.turns import Attempt, Card, Change, Conversation, Turn, TurnStatus
+from perdure.turns import Attempt, Card, CardState, Change, Conversation, Turn, TurnStatus
 
 Messages = Callable[[apsw.Connection, Sequence[int]], Mapping[int, Mapping[str, Any]]]
 """Wire forms of stored messages by item id."""
 
 
-def conversation(connection: apsw.Connection, owner: str, conversation_id: str) -> Conversation:
-    return conversation_from(require_conversation(connection, owner, conversation_id))
+def conversation(connection: apsw.Connection, scope: str | None, conversation_id: str) -> Conversation:
+    return conversation_from(require_conversation(connection, scope, conversation_id))
 
 
 def conversations(
-    connection: apsw.Connection, owner: str, *, limit: int, cursor: str | None, agent: str | None
+    connection: apsw.Connection, scope: str | None, *, limit: int, cursor: str | None, agent: str | None
 ) -> Page[Conversation]:
     updated_at, last_id = cursor_parts(cursor, (int, str)) if cursor else (LARGEST, "")
-    rows = QUERIES.all(
-        connection, "conversations_page", owner=owner, updated_at=updated_at, id=last_id, agent=agent, limit=limit + 1
-    )
+    bindings = {"updated_at": updated_at, "id": last_id, "agent": agent, "limit": limit + 1}
+    if scope is None:
+        rows = QUERIES.all(connection, "conversations_page_everywhere", **bindings)
+    else:
+        rows = QUERIES.all(connection, "conversations_page", scope=scope, **bindings)
     shown = rows[:limit]
     more = cursor_of(shown[-1]["updated_at"], shown[-1]["id"]) if len(rows) > limit and shown else None
     return Page([conversation_from(row) for row in shown], more)
 
 
-def turn(connection: apsw.Connection, owner: str, turn_id: str) -> Turn:
-    found = turn_of(connection, "turn_of_owner", id=turn_id, owner=owner)
-    if found is None:
-        raise NotFound("There is no turn with this id.", turn=turn_id)
-    return found
-
-
 def turns(
     connection: apsw.Connection,
-    owner: str,
+    scope: str | None,
     *,
     limit: int,
     cursor: str | None,
@@ -64,19 +57,23 @@ def turns(
     agent: str | None,
 ) -> Page[Turn]:
     (before,) = cursor_parts(cursor, (int,)) if cursor else (LARGEST,)
-    bindings = {"owner": owner, "before": before, "agent": agent, "limit": limit + 1}
+    bindings = {"before": before, "agent": agent, "limit": limit + 1}
     bindings["status"] = None if status is None else str(status)
-    if conversation_id is None:
-        rows = QUERIES.all(connection, "turns_page", **bindings)
+    if conversation_id is not None:
+        rows = QUERIES.all(
+            connection, "turns_page_of_conversation", conversation=conversation_id, scope=scope, **bindings
+        )
+    elif scope is None:
+        rows = QUERIES.all(connection, "turns_page_everywhere", **bindings)
     else:
-        rows = QUERIES.all(connection, "turns_page_of_conversation", conversation=conversation_id, **bindings)
+        rows = QUERIES.all(connection, "turns_page", scope=scope, **bindings)
     shown = rows[:limit]
     more = cursor_of(shown[-1]["accept_number"]) if len(rows) > limit and shown else None
     return Page([turn_from(row) for row in shown], more)
 
 
-def last_turn(connection: apsw.Connection, owner: str, conversation_id: str) -> Turn | None:
-    require_conversation(connection, owner, conversation_id)
+def last_turn(connection: apsw.Connection, scope: str | None, conversation_id: str) -> Turn | None:
+    require_conversation(connection, scope, conversation_id)
     for query in ("turn_active", "turn_first_waiting", "turn_last_started"):
         found = turn_of(connection, query, conversation=conversation_id)
         if found is not None:
@@ -84,24 +81,38 @@ def last_turn(connection: apsw.Connection, owner: str, conversation_id: str) -> 
     return None
 
 
-def attempts(connection: apsw.Connection, owner: str, turn_id: str) -> list[Attempt]:
-    turn(connection, owner, turn_id)
+def attempts(connection: apsw.Connection, scope: str | None, turn_id: str) -> list[Attempt]:
+    require_turn(connection, scope, turn_id)
     return [attempt_from(row) for row in QUERIES.all(connection, "attempts_of_turn", turn=turn_id)]
 
 
-def cards(connection: apsw.Connection, owner: str, turn_id: str) -> list[Card]:
-    turn(connection, owner, turn_id)
-    return [card_from(row) for row in QUERIES.all(connection, "cards_of_turn", turn=turn_id)]
+def cards(connection: apsw.Connection, scope: str | None, turn_id: str) -> list[Card]:
+    require_turn(connection, scope, turn_id)
+    return of_turn(connection, turn_id)
 
 
-def answers(connection: apsw.Connection, turn_id: str) -> dict[str, Any]:
-    """Decisions of a turn by interrupt id."""
-    rows = QUERIES.all(connection, "cards_of_turn", turn=turn_id)
-    return {row["interrupt_id"]: from_json(row["answer"]) for row in rows if row["state"] == "decided"}
+def calls(connection: apsw.Connection, scope: str | None, turn_id: str) -> list[StoredCall]:
+    """The turn's tool calls without their results."""
+    require_turn(connection, scope, turn_id)
+    return [stored_call_from(row) for row in QUERIES.all(connection, "calls_of_turn", turn=turn_id)]
 
 
-def changes(connection: apsw.Connection, owner: str, after: int, limit: int) -> list[Change]:
-    rows = QUERIES.all(connection, "changes_after", owner=owner, after=min(after, LARGEST), limit=limit)
+def ledger(connection: apsw.Connection, turn_id: str) -> list[StoredCall]:
+    """The turn's tool calls with the results that are not settled."""
+    return [stored_call_from(row) for row in QUERIES.all(connection, "calls_with_results", turn=turn_id)]
+
+
+def verdicts(connection: apsw.Connection, turn_id: str) -> dict[str, Card]:
+    """Decided cards of a turn by interrupt id."""
+    return {card.interrupt_id: card for card in of_turn(connection, turn_id) if card.state is CardState.DECIDED}
+
+
+def changes(connection: apsw.Connection, scope: str | None, after: int, limit: int) -> list[Change]:
+    bindings = {"after": min(after, LARGEST), "limit": limit}
+    if scope is None:
+        rows = QUERIES.all(connection, "changes_after_everywhere", **bindings)
+    else:
+        rows = QUERIES.all(connection, "changes_after", scope=scope, **bindings)
     return [change_from(row) for row in rows]
 
 

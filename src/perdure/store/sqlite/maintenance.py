@@ -12,9 +12,11 @@ from typing import Any
 import apsw
 
 from perdure.errors import TurnInProgress
-from perdure.store.sqlite.acceptance import KEY_LIFETIME, require_conversation
+from perdure.ledger import CallState
+from perdure.store.sqlite import audit
 from perdure.store.sqlite.database import scalar
-from perdure.store.sqlite.journal import QUERIES, turn_of
+from perdure.store.sqlite.journal import QUERIES, require_conversation, turn_of
+from perdure.store.sqlite.keys import KEY_LIFETIME
 from perdure.store.sqlite.rows import instant, micros
 from perdure.store.sqlite.threads import delete_thread_rows, prune_superseded
 from perdure.store.sqlite.writer import WriterCounts
@@ -46,9 +48,12 @@ class Undo(Exception):
         super().__init__()
 
 
-def delete_conversation(connection: apsw.Connection, owner: str, conversation: str) -> None:
-    """Removes all that a conversation is. Raises TurnInProgress while a turn of it is active or waiting."""
-    require_conversation(connection, owner, conversation)
+def delete_conversation(
+    connection: apsw.Connection, scope: str | None, conversation: str, *, by: str, now: datetime
+) -> None:
+    """Removes all that a conversation is; that it was there stays in the audit. Raises TurnInProgress while a turn of it is
+    active or waiting."""
+    owner = require_conversation(connection, scope, conversation)["owner"]
     busy = turn_of(connection, "turn_active", conversation=conversation) or turn_of(
         connection, "turn_first_waiting", conversation=conversation
     )
@@ -59,7 +64,8 @@ def delete_conversation(connection: apsw.Connection, owner: str, conversation: s
             turn=busy.id,
         )
     delete_thread_rows(connection, conversation)
-    QUERIES.run(connection, "conversation_delete", id=conversation, owner=owner)
+    QUERIES.run(connection, "conversation_delete", id=conversation)
+    audit.note(connection, "delete", by=by or owner, now=now, owner=owner, conversation=conversation)
 
 
 def vacuum(connection: apsw.Connection) -> bool:
@@ -85,7 +91,7 @@ def prune_page(connection: apsw.Connection, after: str, older_than: datetime, *,
 def _prune_conversation(connection: apsw.Connection, conversation: str, older_than: datetime) -> Counter[str]:
     bindings: dict[str, Any] = {"conversation": conversation, "before": micros(older_than)}
     deleted = QUERIES.all(connection, "prune_events", **bindings)
-    counts = Counter({"events": len(deleted)})
+    counts = Counter({"events": len(deleted), "tool_calls": QUERIES.run(connection, "prune_calls", **bindings)})
     items = [row["item_id"] for row in deleted if row["item_id"] is not None]
     runs = {row["id"] for row in QUERIES.all(connection, "prune_runs", **bindings)}
     counts["checkpoints"] = prune_superseded(connection, conversation, items, runs)
@@ -114,19 +120,39 @@ def prunable_rest(connection: apsw.Connection, older_than: datetime, *, now: dat
 
 
 def statistics(connection: apsw.Connection, path: Path, counts: WriterCounts, now: datetime) -> dict[str, float]:
-    numbers: dict[str, float] = {f"turns_{status}": 0 for status in ("waiting", "queued", "running", "parked")}
-    for row in QUERIES.all(connection, "turns_by_status"):
-        numbers[f"turns_{row['status']}"] = row["turns"]
     oldest = QUERIES.one(connection, "oldest_queued")
-    waited = (now - instant(oldest["accepted_at"])).total_seconds() if oldest and oldest["accepted_at"] else 0.0
-    return numbers | {
-        "oldest_queued_seconds": max(waited, 0.0),
+    return {
+        **_turns_by_status(connection),
+        **_waiting_for_people(connection, now),
+        **_calls_by_state(connection),
+        "oldest_queued_seconds": _age(oldest["accepted_at"] if oldest else None, now),
         "database_bytes": _size(path),
         "wal_bytes": _size(path.with_name(f"{path.name}-wal")),
         "transactions": counts.transactions,
         "commits": counts.commits,
         "failed_commits": counts.failures,
     }
+
+
+def _turns_by_status(connection: apsw.Connection) -> dict[str, float]:
+    numbers: dict[str, float] = {f"turns_{status}": 0 for status in ("waiting", "queued", "running", "parked")}
+    return numbers | {f"turns_{row['status']}": row["turns"] for row in QUERIES.all(connection, "turns_by_status")}
+
+
+def _waiting_for_people(connection: apsw.Connection, now: datetime) -> dict[str, float]:
+    row = QUERIES.one(connection, "open_cards") or {"cards": 0, "opened_at": None}
+    return {"open_cards": row["cards"], "oldest_open_card_seconds": _age(row["opened_at"], now)}
+
+
+def _calls_by_state(connection: apsw.Connection) -> dict[str, float]:
+    """`started`: under way, or of unknown outcome; `recorded`: their task's writes are still to come. Settled calls are
+    history."""
+    numbers: dict[str, float] = {f"tool_calls_{state}": 0 for state in (CallState.STARTED, CallState.RECORDED)}
+    return numbers | {f"tool_calls_{row['state']}": row["calls"] for row in QUERIES.all(connection, "calls_by_state")}
+
+
+def _age(since: int | None, now: datetime) -> float:
+    return max((now - instant(since)).total_seconds(), 0.0) if since else 0.0
 
 
 def _size(path: Path) -> int:

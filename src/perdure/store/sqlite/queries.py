@@ -32,7 +32,7 @@ class Queries:
     def __iter__(self) -> Iterator[str]:
         return iter(self._statements)
 
-    def all(self, connection: apsw.Connection, name: str, **bindings: Any) -> list[dict[str, Any]]:
+    def all(self, connection: apsw.Connection, name: str, /, **bindings: Any) -> list[dict[str, Any]]:
         """Every row, as column name → value."""
         cursor = connection.execute(self._statements[name], bindings)
         rows: list[dict[str, Any]] = []
@@ -43,12 +43,12 @@ class Queries:
             rows.append(dict(zip(columns, row, strict=True)))
         return rows
 
-    def one(self, connection: apsw.Connection, name: str, **bindings: Any) -> Mapping[str, Any] | None:
+    def one(self, connection: apsw.Connection, name: str, /, **bindings: Any) -> Mapping[str, Any] | None:
         """The first row, None when there is none."""
         rows = self.all(connection, name, **bindings)
         return rows[0] if rows else None
 
-    def run(self, connection: apsw.Connection, name: str, **bindings: Any) -> int:
+    def run(self, connection: apsw.Connection, name: str, /, **bindings: Any) -> int:
         """Executes a statement; the number of rows it changed."""
         connection.execute(self._statements[name], bindings)
         return connection.changes()

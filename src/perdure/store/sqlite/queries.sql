@@ -9,13 +9,13 @@ INSERT INTO conversations (id, owner, agent, title, created_at, updated_at)
 VALUES (:id, :owner, :agent, :title, :now, :now)
 
 -- conversation --
--- One conversation of this owner, with the status a list shows: of its active turn, else of the last that began.
+-- One conversation in scope (an owner's, or any when it is NULL), with the status a list shows: of its active turn, else of the last that began.
 SELECT c.*, coalesce(
     (SELECT t.status FROM turns t WHERE t.conversation = c.id AND t.status IN ('queued', 'running', 'parked')),
     (SELECT t.status FROM turns t
      WHERE t.conversation = c.id AND t.status <> 'waiting' AND NOT (t.status = 'cancelled' AND t.epoch = 0)
      ORDER BY t.accept_number DESC LIMIT 1)) AS status
-FROM conversations c WHERE c.id = :id AND c.owner = :owner
+FROM conversations c WHERE c.id = :id AND (:scope IS NULL OR c.owner = :scope)
 
 -- conversations_page --
 -- A page of the owner's conversations, newest activity first, after the given place.
@@ -25,12 +25,23 @@ SELECT c.*, coalesce(
      WHERE t.conversation = c.id AND t.status <> 'waiting' AND NOT (t.status = 'cancelled' AND t.epoch = 0)
      ORDER BY t.accept_number DESC LIMIT 1)) AS status
 FROM conversations c
-WHERE c.owner = :owner AND (c.updated_at, c.id) < (:updated_at, :id) AND (:agent IS NULL OR c.agent = :agent)
+WHERE c.owner = :scope AND (c.updated_at, c.id) < (:updated_at, :id) AND (:agent IS NULL OR c.agent = :agent)
+ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit
+
+-- conversations_page_everywhere --
+-- The same of every owner's.
+SELECT c.*, coalesce(
+    (SELECT t.status FROM turns t WHERE t.conversation = c.id AND t.status IN ('queued', 'running', 'parked')),
+    (SELECT t.status FROM turns t
+     WHERE t.conversation = c.id AND t.status <> 'waiting' AND NOT (t.status = 'cancelled' AND t.epoch = 0)
+     ORDER BY t.accept_number DESC LIMIT 1)) AS status
+FROM conversations c
+WHERE (c.updated_at, c.id) < (:updated_at, :id) AND (:agent IS NULL OR c.agent = :agent)
 ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit
 
 -- conversation_rename --
--- Gives a conversation of this owner another title; renaming is no activity.
-UPDATE conversations SET title = :title WHERE id = :id AND owner = :owner
+-- Gives a conversation another title; renaming is no activity.
+UPDATE conversations SET title = :title WHERE id = :id
 
 -- conversation_touch --
 -- Notes activity. Never backwards, so that a clock that steps back does not shuffle the list.
@@ -41,8 +52,8 @@ UPDATE conversations SET updated_at = max(updated_at, :now) WHERE id = :id
 UPDATE conversations SET message_count = :message_count WHERE id = :id
 
 -- conversation_delete --
--- Removes a conversation of this owner; its turns, attempts, cards, keys and events go with it.
-DELETE FROM conversations WHERE id = :id AND owner = :owner
+-- Removes a conversation; its turns, attempts, cards, tool calls, keys and events go with it.
+DELETE FROM conversations WHERE id = :id
 
 -- seqs_take --
 -- Reserves seqs of a thread; returns the first one.
@@ -84,9 +95,9 @@ WHERE conversation = :conversation AND accept_number < :before AND status IN ('f
 -- One turn by id, for the engine.
 SELECT * FROM turns WHERE id = :id
 
--- turn_of_owner --
--- One turn by id, for its owner.
-SELECT * FROM turns WHERE id = :id AND owner = :owner
+-- turn_in_scope --
+-- One turn by id, in scope: an owner's, or any when it is NULL.
+SELECT * FROM turns WHERE id = :id AND (:scope IS NULL OR owner = :scope)
 
 -- turn_active --
 -- The one turn of a thread that is queued, running or parked.
@@ -105,7 +116,15 @@ ORDER BY accept_number DESC LIMIT 1
 -- turns_page --
 -- A page of the owner's turns, newest accepted first.
 SELECT * FROM turns
-WHERE owner = :owner AND accept_number < :before
+WHERE owner = :scope AND accept_number < :before
+  AND (:status IS NULL OR status = :status)
+  AND (:agent IS NULL OR agent = :agent)
+ORDER BY accept_number DESC LIMIT :limit
+
+-- turns_page_everywhere --
+-- The same of every owner's, by the table's own order.
+SELECT * FROM turns
+WHERE accept_number < :before
   AND (:status IS NULL OR status = :status)
   AND (:agent IS NULL OR agent = :agent)
 ORDER BY accept_number DESC LIMIT :limit
@@ -113,7 +132,7 @@ ORDER BY accept_number DESC LIMIT :limit
 -- turns_page_of_conversation --
 -- The same within one conversation, by its own index.
 SELECT * FROM turns
-WHERE conversation = :conversation AND owner = :owner AND accept_number < :before
+WHERE conversation = :conversation AND (:scope IS NULL OR owner = :scope) AND accept_number < :before
   AND (:status IS NULL OR status = :status)
   AND (:agent IS NULL OR agent = :agent)
 ORDER BY accept_number DESC LIMIT :limit
@@ -176,7 +195,7 @@ UPDATE turns SET not_before = NULL WHERE status = 'queued' AND not_before <= :no
 -- queued to running: a new epoch, the attempt counted before any work.
 UPDATE turns SET status = 'running', epoch = epoch + 1, attempts = attempts + 1,
     attempts_without_progress = attempts_without_progress + 1, not_before = NULL,
-    lease_owner = :lease_owner, lease_expires_at = :lease_expires_at
+    lease_owner = :lease_owner, lease_expires_at = :lease_expires_at, working = 0
 WHERE id = :id AND status = 'queued' AND epoch = :epoch
 RETURNING *
 
@@ -190,8 +209,8 @@ VALUES (:turn, :epoch, :epoch, :owner, :boot, :now)
 SELECT 1 FROM turns WHERE id = :id AND epoch = :epoch AND status = 'running'
 
 -- lease_renew --
--- Extends the lease of a running attempt.
-UPDATE turns SET lease_expires_at = :lease_expires_at WHERE id = :id AND epoch = :epoch AND status = 'running'
+-- Extends the lease of a running attempt, and notes how long it has worked so far.
+UPDATE turns SET lease_expires_at = :lease_expires_at, working = :working WHERE id = :id AND epoch = :epoch AND status = 'running'
 
 -- turn_advance --
 -- The journal's position after a commit of the saver: boundary, supersteps, usage, and whether it was progress.
@@ -211,15 +230,28 @@ UPDATE attempts SET progressed = 1 WHERE turn = :turn AND epoch = :epoch AND pro
 UPDATE attempts SET outcome = :outcome, ended_at = :now, error = :error
 WHERE turn = :turn AND epoch = :epoch AND outcome IS NULL
 
+-- turn_worked --
+-- An attempt's time counts once it is over.
+UPDATE turns SET worked = worked + :worked, working = 0 WHERE id = :id AND epoch = :epoch
+
+-- turn_worked_until_renewal --
+-- The same of an attempt whose owner died: until its last sign of life.
+UPDATE turns SET worked = worked + working, working = 0 WHERE id = :id AND epoch = :epoch
+
+-- turn_count_model_calls --
+-- Model calls that an attempt made or is about to make.
+UPDATE turns SET model_calls = model_calls + :calls WHERE id = :id AND epoch = :epoch AND status = 'running'
+
+-- turn_count_tool_call --
+-- One more tool call, and how often in a row it was the same.
+UPDATE turns SET tool_calls = tool_calls + 1, repeated = :repeated, repeats = :repeats
+WHERE id = :id AND epoch = :epoch AND status = 'running'
+
 -- turn_park --
 -- running to parked: the attempt ended as planned, and what was told so far stays told.
 UPDATE turns SET status = 'parked', lease_owner = NULL, lease_expires_at = NULL, attempts_without_progress = 0,
     committed_seq = :committed_seq
 WHERE id = :id AND epoch = :epoch AND status = 'running'
-
--- turn_unpark_cancelled --
--- A cancel that came while the attempt ran: the turn does not wait for a person who has spoken already.
-UPDATE turns SET status = 'queued' WHERE id = :id AND status = 'parked' AND cancel_requested_at IS NOT NULL
 
 -- turn_end --
 -- running to an end.
@@ -272,9 +304,11 @@ WHERE id IN (SELECT value FROM json_each(:turns)) AND status = 'running' AND can
 -- == people's verbs ==
 
 -- turn_reopen --
--- failed or interrupted to queued: a fresh step budget and a fresh count without progress; the total goes on.
+-- failed or interrupted to queued: fresh budgets and a fresh count without progress; the totals go on.
 UPDATE turns SET status = 'queued', ended_at = NULL, failure_code = NULL, failure_reason = NULL, failure_message = NULL,
-    attempts_without_progress = 0, budget_from = supersteps, not_before = NULL, cancel_requested_at = NULL
+    attempts_without_progress = 0, not_before = NULL, cancel_requested_at = NULL, discards_cards = 0,
+    budget_from = supersteps, model_calls_from = model_calls, tool_calls_from = tool_calls, tokens_from = total_tokens,
+    worked_from = worked, repeats = 0
 WHERE id = :id AND status IN ('failed', 'interrupted') AND epoch = :epoch
 
 -- turn_unpark --
@@ -286,8 +320,10 @@ UPDATE turns SET status = 'queued', not_before = NULL WHERE id = :id AND status 
 UPDATE turns SET committed_seq = max(committed_seq, :seq) WHERE id = :id AND epoch = :epoch
 
 -- cancel_request --
--- Asks for the end of an active turn; a delayed one becomes due at once.
-UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now), not_before = NULL
+-- Asks for the end of an active turn; a delayed one becomes due at once. `discards` 1: what its cards ask, now or later,
+-- needs no answer.
+UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now), not_before = NULL,
+    discards_cards = max(discards_cards, :discards)
 WHERE id = :id AND status IN ('queued', 'running', 'parked') AND epoch = :epoch
 
 -- cancel_waiting --
@@ -302,21 +338,167 @@ WHERE id = :id AND status = 'waiting'
 -- All cards of a turn, oldest first.
 SELECT * FROM cards WHERE turn = :turn ORDER BY opened_at, rowid
 
+-- card --
+-- One card by id, in scope, or of one that names this person as a decider.
+SELECT * FROM cards
+WHERE id = :id AND (:scope IS NULL OR owner = :scope OR EXISTS (SELECT 1 FROM json_each(deciders) WHERE value = :name))
+
+-- cards_open_of_owner --
+-- A page of the owner's open cards, oldest first.
+SELECT * FROM cards INDEXED BY cards_open
+WHERE state = 'opened' AND owner = :scope AND (opened_at, id) > (:opened_at, :id)
+  AND (:conversation IS NULL OR conversation = :conversation)
+ORDER BY opened_at, id LIMIT :limit
+
+-- cards_open_naming --
+-- A page of the open cards that name this person as a decider, oldest first.
+SELECT * FROM cards INDEXED BY cards_open_named
+WHERE state = 'opened' AND deciders <> '[]' AND (opened_at, id) > (:opened_at, :id)
+  AND EXISTS (SELECT 1 FROM json_each(deciders) WHERE value = :name)
+  AND (:conversation IS NULL OR conversation = :conversation)
+ORDER BY opened_at, id LIMIT :limit
+
+-- cards_open_everywhere --
+-- A page of all open cards, oldest first.
+SELECT * FROM cards INDEXED BY cards_open_everywhere
+WHERE state = 'opened' AND (opened_at, id) > (:opened_at, :id)
+  AND (:conversation IS NULL OR conversation = :conversation)
+ORDER BY opened_at, id LIMIT :limit
+
+-- cards_expired --
+-- Open cards whose time is over, some at a time, the first to end first.
+SELECT * FROM cards INDEXED BY cards_expiring
+WHERE state = 'opened' AND expires_at IS NOT NULL AND expires_at <= :now ORDER BY expires_at LIMIT :limit
+
+-- next_expiry --
+-- When the next open card's time is over.
+SELECT min(expires_at) AS due FROM cards INDEXED BY cards_expiring WHERE state = 'opened' AND expires_at IS NOT NULL
+
 -- card_open --
 -- A question that waits for a person: a new one, or one that the turn's ending closed and that a resume met again.
-INSERT INTO cards (id, turn, conversation, owner, interrupt_id, kind, request, state, opened_at)
-VALUES (:id, :turn, :conversation, :owner, :interrupt_id, :kind, :request, 'opened', :now)
-ON CONFLICT (turn, interrupt_id) DO UPDATE SET state = 'opened', request = excluded.request, opened_at = excluded.opened_at
+INSERT INTO cards (id, turn, conversation, owner, interrupt_id, kind, request, state, opened_at, tool, server, arguments,
+    digest, effect_class, call_id, message_id, call_key, why, expires_at, deciders)
+VALUES (:id, :turn, :conversation, :owner, :interrupt_id, :kind, :request, 'opened', :now, :tool, :server, :arguments,
+    :digest, :effect_class, :call_id, :message_id, :call_key, :why, :expires_at, :deciders)
+ON CONFLICT (turn, interrupt_id) DO UPDATE SET state = 'opened', kind = excluded.kind, request = excluded.request,
+    opened_at = excluded.opened_at, tool = excluded.tool, server = excluded.server, arguments = excluded.arguments,
+    digest = excluded.digest, effect_class = excluded.effect_class, call_id = excluded.call_id,
+    message_id = excluded.message_id, call_key = excluded.call_key, why = excluded.why, expires_at = excluded.expires_at,
+    deciders = excluded.deciders
 WHERE state = 'closed'
 
 -- card_decide --
 -- Records a decision; the first one wins.
-UPDATE cards SET state = 'decided', answer = :answer, decided_by = :decided_by, decided_at = :now
+UPDATE cards SET state = 'decided', decision = :decision, decided_arguments = :arguments, note = :note, result = :result,
+    answer = :value, decided_by = :by, decided_at = :now
 WHERE id = :id AND state = 'opened'
+
+-- cards_undecided --
+-- Whether a turn still waits for a decision.
+SELECT 1 FROM cards WHERE turn = :turn AND state = 'opened' LIMIT 1
 
 -- cards_close --
 -- No decision is needed any more.
 UPDATE cards SET state = 'closed' WHERE turn = :turn AND state = 'opened' RETURNING *
+
+-- == tool calls ==
+
+-- call_start --
+-- A call is about to start: its row, or one more start of a known one. What an earlier start gave is void.
+INSERT INTO tool_calls (key, turn, conversation, call_id, message_id, name, server, arguments, digest, effect_class, state,
+    attempt, epoch, task, started_at)
+VALUES (:key, :turn, :conversation, :call_id, :message_id, :name, :server, :arguments, :digest, :effect_class, 'started',
+    :epoch, :epoch, :task, :now)
+ON CONFLICT (key) DO UPDATE SET arguments = excluded.arguments, digest = excluded.digest,
+    effect_class = excluded.effect_class, state = 'started', starts = starts + 1, attempt = excluded.attempt,
+    epoch = excluded.epoch, task = excluded.task, started_at = excluded.started_at, ended_at = NULL, status = NULL,
+    error = NULL, result_kind = NULL, result = NULL
+WHERE turn = excluded.turn
+
+-- call_withdraw --
+-- The first start of a call was given up before the call was made: nothing is known of it, as before.
+DELETE FROM tool_calls WHERE key = :key AND turn = :turn AND epoch = :epoch AND state = 'started' AND starts = 1
+
+-- call_record --
+-- What a call gave, by the attempt that owns its turn.
+UPDATE tool_calls SET state = 'recorded', ended_at = :now, status = :status, error = NULL, result_kind = :kind,
+    result = :data
+WHERE key = :key AND turn = :turn
+  AND EXISTS (SELECT 1 FROM turns WHERE id = :turn AND epoch = :epoch AND status = 'running')
+
+-- call_unknown --
+-- Why the outcome of a started call is not known.
+UPDATE tool_calls SET error = :error WHERE key = :key AND turn = :turn AND state = 'started'
+
+-- calls_settle --
+-- The task that made these calls has committed its writes: their results are in the thread.
+UPDATE tool_calls SET state = 'settled', result_kind = NULL, result = NULL
+WHERE key IN (SELECT value FROM json_each(:keys)) AND state = 'recorded'
+
+-- calls_settle_all --
+-- A turn of the thread has come to its end: what earlier ones recorded is in the thread, or is not needed any more.
+UPDATE tool_calls SET state = 'settled', result_kind = NULL, result = NULL
+WHERE state = 'recorded' AND conversation = :conversation
+
+-- calls_known --
+-- What an attempt must know of its turn's calls before it makes more.
+SELECT key, starts, state, task FROM tool_calls WHERE turn = :turn
+
+-- calls_of_turn --
+-- A turn's calls in the order of their first start, without their results.
+SELECT number, key, turn, conversation, call_id, message_id, name, server, arguments, digest, effect_class, state, starts,
+    attempt, epoch, task, started_at, ended_at, status, error
+FROM tool_calls WHERE turn = :turn ORDER BY number
+
+-- calls_with_results --
+-- The same with the results that are not settled.
+SELECT * FROM tool_calls WHERE turn = :turn ORDER BY number
+
+-- calls_exist --
+-- Whether a turn has made any call.
+SELECT 1 FROM tool_calls WHERE turn = :turn LIMIT 1
+
+-- == the audit ==
+
+-- audit_insert --
+-- Who did what. No content of a conversation: the row outlives it.
+INSERT INTO audit (at, by, owner, action, conversation, turn, card, detail)
+VALUES (:now, :by, :owner, :action, :conversation, :turn, :card, :detail)
+
+-- audit_page --
+-- A page of what was done to the owner's conversations, newest first.
+SELECT * FROM audit WHERE owner = :scope AND number < :before ORDER BY number DESC LIMIT :limit
+
+-- audit_page_everywhere --
+-- A page of everything that was done, newest first.
+SELECT * FROM audit WHERE number < :before ORDER BY number DESC LIMIT :limit
+
+-- == tokens ==
+
+-- token_insert --
+-- A new token; a name that was ever used stays as it is.
+INSERT INTO tokens (name, secret_hash, role, created_at, created_by) VALUES (:name, :secret_hash, :role, :now, :by)
+ON CONFLICT DO NOTHING
+
+-- token --
+-- One token by name.
+SELECT * FROM tokens WHERE name = :name
+
+-- tokens --
+-- All tokens, oldest first, the revoked ones too.
+SELECT * FROM tokens ORDER BY created_at, name
+
+-- token_of --
+-- The valid token with this hash.
+SELECT * FROM tokens WHERE secret_hash = :secret_hash AND revoked_at IS NULL
+
+-- token_revoke --
+-- Ends a token, once.
+UPDATE tokens SET revoked_at = :now WHERE name = :name AND revoked_at IS NULL
+
+-- token_used --
+-- Notes the use of a token.
+UPDATE tokens SET last_used_at = max(coalesce(last_used_at, 0), :at) WHERE name = :name
 
 -- == events ==
 
@@ -362,11 +544,20 @@ ORDER BY seq DESC LIMIT 1
 -- changes_after --
 -- Summaries of an owner after a cursor, with the title and agent of conversations that still exist.
 SELECT h.*, c.title, c.agent FROM changes h LEFT JOIN conversations c ON c.id = h.conversation
-WHERE h.owner = :owner AND h.number > :after ORDER BY h.number LIMIT :limit
+WHERE h.owner = :scope AND h.number > :after ORDER BY h.number LIMIT :limit
+
+-- changes_after_everywhere --
+-- The same of every owner's.
+SELECT h.*, c.title, c.agent FROM changes h LEFT JOIN conversations c ON c.id = h.conversation
+WHERE h.number > :after ORDER BY h.number LIMIT :limit
 
 -- changes_last --
 -- The newest summary of an owner; 0 when there is none.
-SELECT coalesce(max(number), 0) AS number FROM changes WHERE owner = :owner
+SELECT coalesce(max(number), 0) AS number FROM changes WHERE owner = :scope
+
+-- changes_last_everywhere --
+-- The newest summary of all.
+SELECT coalesce(max(number), 0) AS number FROM changes
 
 -- changes_begin_numbers --
 -- A file without any summary yet gets its counter, so that the next one can move it.
@@ -407,6 +598,14 @@ SELECT 'waiting', count(*) FROM turns WHERE status = 'waiting'
 -- When the turn that is queued for longest was accepted.
 SELECT min(accepted_at) AS accepted_at FROM turns WHERE status = 'queued'
 
+-- open_cards --
+-- How many decisions are waited for, and since when.
+SELECT count(*) AS cards, min(opened_at) AS opened_at FROM cards INDEXED BY cards_open_everywhere WHERE state = 'opened'
+
+-- calls_by_state --
+-- How many tool calls are in each state that is not the end of it.
+SELECT state, count(*) AS calls FROM tool_calls INDEXED BY tool_calls_unsettled WHERE state <> 'settled' GROUP BY state
+
 -- prune_candidates --
 -- Conversations, beyond a place, that hold turns which ended before an instant.
 SELECT DISTINCT conversation FROM turns
@@ -420,6 +619,12 @@ DELETE FROM events WHERE conversation = :conversation
   AND (dropped_by IS NOT NULL
     OR turn <> (SELECT id FROM turns WHERE conversation = :conversation ORDER BY accept_number DESC LIMIT 1))
 RETURNING item_id
+
+-- prune_calls --
+-- Tool calls of a conversation's turns that ended before an instant; those of its last turn stay.
+DELETE FROM tool_calls WHERE turn IN (
+    SELECT id FROM turns WHERE conversation = :conversation AND ended_at < :before
+      AND id <> (SELECT id FROM turns WHERE conversation = :conversation ORDER BY accept_number DESC LIMIT 1))
 
 -- prune_runs --
 -- A conversation's turns that ended before an instant.

@@ -13,14 +13,17 @@ from typing import Any
 import apsw
 
 from perdure.events import Event
-from perdure.store.base import Page
+from perdure.store.base import Page, StoredCall
 from perdure.store.sqlite import claims, listing
+from perdure.store.sqlite.audit import entries
+from perdure.store.sqlite.cards import require_card, waiting
 from perdure.store.sqlite.claims import Owner
-from perdure.store.sqlite.journal import QUERIES
+from perdure.store.sqlite.journal import QUERIES, require_turn
 from perdure.store.sqlite.listing import Messages
 from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.rows import instant_or_none, micros, to_json
-from perdure.turns import Attempt, Card, Change, Conversation, Limits, Turn, TurnStatus
+from perdure.store.sqlite.tokens import all_tokens
+from perdure.turns import Attempt, AuditEntry, Card, Change, Conversation, Limits, Token, Turn, TurnStatus
 
 FEW_EVENTS = 8
 """As many are read and rendered on the event loop."""
@@ -37,22 +40,22 @@ class Reading:
 
     # -- people's -----------------------------------------------------------------------------------------------------
 
-    async def conversation(self, owner: str, conversation: str) -> Conversation:
-        return self._readers.read_here(lambda connection: listing.conversation(connection, owner, conversation))
+    async def conversation(self, scope: str | None, conversation: str) -> Conversation:
+        return self._readers.read_here(lambda connection: listing.conversation(connection, scope, conversation))
 
     async def conversations(
-        self, owner: str, *, limit: int, cursor: str | None = None, agent: str | None = None
+        self, scope: str | None, *, limit: int, cursor: str | None = None, agent: str | None = None
     ) -> Page[Conversation]:
         return await self._readers.run(
-            lambda connection: listing.conversations(connection, owner, limit=limit, cursor=cursor, agent=agent)
+            lambda connection: listing.conversations(connection, scope, limit=limit, cursor=cursor, agent=agent)
         )
 
-    async def turn(self, owner: str, turn: str) -> Turn:
-        return self._readers.read_here(lambda connection: listing.turn(connection, owner, turn))
+    async def turn(self, scope: str | None, turn: str) -> Turn:
+        return self._readers.read_here(lambda connection: require_turn(connection, scope, turn))
 
     async def turns(
         self,
-        owner: str,
+        scope: str | None,
         *,
         limit: int,
         cursor: str | None = None,
@@ -62,25 +65,47 @@ class Reading:
     ) -> Page[Turn]:
         def read(connection: apsw.Connection) -> Page[Turn]:
             return listing.turns(
-                connection, owner, limit=limit, cursor=cursor, conversation_id=conversation, status=status, agent=agent
+                connection, scope, limit=limit, cursor=cursor, conversation_id=conversation, status=status, agent=agent
             )
 
         return await self._readers.run(read)
 
-    async def last_turn(self, owner: str, conversation: str) -> Turn | None:
-        return self._readers.read_here(lambda connection: listing.last_turn(connection, owner, conversation))
+    async def last_turn(self, scope: str | None, conversation: str) -> Turn | None:
+        return self._readers.read_here(lambda connection: listing.last_turn(connection, scope, conversation))
 
-    async def attempts(self, owner: str, turn: str) -> Sequence[Attempt]:
-        return await self._readers.run(lambda connection: listing.attempts(connection, owner, turn))
+    async def attempts(self, scope: str | None, turn: str) -> Sequence[Attempt]:
+        return await self._readers.run(lambda connection: listing.attempts(connection, scope, turn))
 
-    async def cards(self, owner: str, turn: str) -> Sequence[Card]:
-        return await self._readers.run(lambda connection: listing.cards(connection, owner, turn))
+    async def cards(self, scope: str | None, turn: str) -> Sequence[Card]:
+        return await self._readers.run(lambda connection: listing.cards(connection, scope, turn))
 
-    async def changes(self, owner: str, after: int, limit: int) -> Sequence[Change]:
-        return await self._readers.run(lambda connection: listing.changes(connection, owner, after, limit))
+    async def changes(self, scope: str | None, after: int, limit: int) -> Sequence[Change]:
+        return await self._readers.run(lambda connection: listing.changes(connection, scope, after, limit))
 
-    async def last_change(self, owner: str) -> int:
-        return await self._number("changes_last", "number", owner=owner)
+    async def last_change(self, scope: str | None) -> int:
+        if scope is None:
+            return await self._number("changes_last_everywhere", "number")
+        return await self._number("changes_last", "number", scope=scope)
+
+    async def calls(self, scope: str | None, turn: str) -> Sequence[StoredCall]:
+        return await self._readers.run(lambda connection: listing.calls(connection, scope, turn))
+
+    async def card(self, scope: str | None, name: str, card: str) -> Card:
+        return await self._readers.run(lambda connection: require_card(connection, scope, name, card))
+
+    async def approvals(
+        self, scope: str | None, name: str, *, limit: int, cursor: str | None = None, conversation: str | None = None
+    ) -> Page[Card]:
+        def read(connection: apsw.Connection) -> Page[Card]:
+            return waiting(connection, scope, name, limit=limit, cursor=cursor, conversation=conversation)
+
+        return await self._readers.run(read)
+
+    async def audit(self, scope: str | None, *, limit: int, cursor: str | None = None) -> Page[AuditEntry]:
+        return await self._readers.run(lambda connection: entries(connection, scope, limit=limit, cursor=cursor))
+
+    async def tokens(self) -> Sequence[Token]:
+        return await self._readers.run(all_tokens)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -127,8 +152,13 @@ class Reading:
 
         return self._readers.look(read)
 
-    async def answers(self, turn: str) -> Mapping[str, Any]:
-        return self._readers.look(lambda connection: listing.answers(connection, turn))
+    async def verdicts(self, turn: str) -> Mapping[str, Card]:
+        return self._readers.look(lambda connection: listing.verdicts(connection, turn))
+
+    async def ledger(self, turn: str) -> Sequence[StoredCall]:
+        if self._readers.look(lambda connection: QUERIES.one(connection, "calls_exist", turn=turn)) is None:
+            return ()
+        return await self._readers.run(lambda connection: listing.ledger(connection, turn))
 
     async def orphans(self, now: datetime, held: Collection[str]) -> Sequence[Turn]:
         return await self._readers.run(lambda connection: claims.orphans(connection, self._owner, now, held))

@@ -9,19 +9,29 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from perdure.effects import EffectClass
 from perdure.errors import BadRequest
 from perdure.events import Event, EventKind
+from perdure.ledger import CallState, ToolCall
+from perdure.store.base import StoredCall, StoredResult
 from perdure.turns import (
+    AskedCall,
     Attempt,
+    AuditEntry,
     Card,
     CardState,
     Change,
     Conversation,
+    DecisionKind,
     Failure,
     FailureCode,
     Outcome,
+    Role,
+    Spent,
+    Token,
     Turn,
     TurnStatus,
+    Verdict,
 )
 
 Row = Mapping[str, Any]
@@ -89,6 +99,17 @@ def turn_from(row: Row) -> Turn:
         ended_at=instant_or_none(row["ended_at"]),
         not_before=instant_or_none(row["not_before"]),
         lease_expires_at=instant_or_none(row["lease_expires_at"]),
+        spent=_spent(row),
+        discards_cards=bool(row["discards_cards"]),
+    )
+
+
+def _spent(row: Row) -> Spent:
+    return Spent(
+        model_calls=row["model_calls"] - row["model_calls_from"],
+        tool_calls=row["tool_calls"] - row["tool_calls_from"],
+        tokens=row["total_tokens"] - row["tokens_from"],
+        seconds=(row["worked"] - row["worked_from"]) / 1_000_000,
     )
 
 
@@ -137,9 +158,91 @@ def card_from(row: Row) -> Card:
         request=from_json(row["request"]),
         state=CardState(row["state"]),
         opened_at=instant(row["opened_at"]),
-        answer=from_json(row["answer"]),
-        decided_by=row["decided_by"],
-        decided_at=instant_or_none(row["decided_at"]),
+        verdict=_verdict(row),
+        call=_asked_call(row),
+        expires_at=instant_or_none(row["expires_at"]),
+        deciders=tuple(from_json(row["deciders"])),
+        why=row["why"],
+    )
+
+
+def _verdict(row: Row) -> Verdict | None:
+    if row["decision"] is None:
+        return None
+    return Verdict(
+        DecisionKind(row["decision"]),
+        arguments=from_json(row["decided_arguments"]),
+        note=row["note"],
+        result=from_json(row["result"]),
+        value=from_json(row["answer"]),
+        by=row["decided_by"] or "",
+        at=instant_or_none(row["decided_at"]),
+    )
+
+
+def _asked_call(row: Row) -> AskedCall | None:
+    if row["tool"] is None:
+        return None
+    return AskedCall(
+        tool=row["tool"],
+        server=row["server"],
+        arguments=from_json(row["arguments"]),
+        digest=row["digest"],
+        effect_class=row["effect_class"],
+        call_id=row["call_id"],
+        message_id=row["message_id"],
+        key=row["call_key"],
+    )
+
+
+def stored_call_from(row: Row) -> StoredCall:
+    """A row of the ledger; the result where the query asked for it and the row still has it."""
+    result = row.get("result")
+    return StoredCall(
+        key=row["key"],
+        turn=row["turn"],
+        conversation=row["conversation"],
+        call=ToolCall(
+            id=row["call_id"],
+            name=row["name"],
+            arguments=from_json(row["arguments"]),
+            message_id=row["message_id"],
+            server=row["server"],
+            effect=EffectClass(row["effect_class"]),
+        ),
+        state=CallState(row["state"]),
+        starts=row["starts"],
+        attempt=row["attempt"],
+        epoch=row["epoch"],
+        started_at=instant(row["started_at"]),
+        ended_at=instant_or_none(row["ended_at"]),
+        status=row["status"],
+        result=None if result is None else StoredResult(row["result_kind"], result),
+        error=row["error"],
+    )
+
+
+def token_from(row: Row) -> Token:
+    return Token(
+        name=row["name"],
+        role=Role(row["role"]),
+        created_at=instant(row["created_at"]),
+        created_by=row["created_by"],
+        revoked_at=instant_or_none(row["revoked_at"]),
+        last_used_at=instant_or_none(row["last_used_at"]),
+    )
+
+
+def audit_entry_from(row: Row) -> AuditEntry:
+    return AuditEntry(
+        number=row["number"],
+        at=instant(row["at"]),
+        by=row["by"],
+        action=row["action"],
+        conversation=row["conversation"],
+        turn=row["turn"],
+        card=row["card"],
+        detail=from_json(row["detail"]),
     )
 
 

@@ -90,7 +90,9 @@ def checkpoint_plan(ns: str, metadata: Mapping[str, Any], parent: View | None, c
     )
 
 
-def writes_plan(view: View | None, task_path: str, writes: Iterable[tuple[str, Any]], fresh: set[str]) -> StepPlan:
+def writes_plan(
+    view: View | None, task_id: str, task_path: str, writes: Iterable[tuple[str, Any]], fresh: set[str]
+) -> StepPlan:
     """The plan of an `aput_writes`. `fresh`: ids of the tool messages that this thread did not hold before."""
     node = node_of(task_path, view)
     writes = list(writes)
@@ -108,8 +110,9 @@ def writes_plan(view: View | None, task_path: str, writes: Iterable[tuple[str, A
         for message in _tool_messages(value)
         if message.id is None or message.id in fresh
     ]
-    works = node != _HIDDEN and any(channel not in WRITES_IDX_MAP for channel, _ in writes)
-    return StepPlan(traces=traces, progress=works, patient=True)
+    results = any(channel not in WRITES_IDX_MAP for channel, _ in writes)
+    works = node != _HIDDEN and results
+    return StepPlan(traces=traces, progress=works, patient=True, task=task_id if results else "")
 
 
 def node_of(task_path: str, view: View | None) -> str:

@@ -7,11 +7,11 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import apsw
@@ -19,38 +19,26 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from perdure.clock import Clock
 from perdure.errors import PerdureError
-from perdure.events import Event
 from perdure.failpoints import failpoint
 from perdure.store.base import LeasedAttempt, Notify, Recovered
-from perdure.store.sqlite import acceptance, claims, listing, maintenance
-from perdure.store.sqlite.acceptance import NumberNeeded, Told
-from perdure.store.sqlite.attempt import AttemptTools, SQLiteAttempt
+from perdure.store.sqlite import claims, decisions, maintenance
+from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.authority import Authority, ReadOnly
 from perdure.store.sqlite.backup import copy_into
 from perdure.store.sqlite.checkpointer import Checkpointer, Checkpoints
 from perdure.store.sqlite.claims import Claimed, Owner
 from perdure.store.sqlite.database import SYNCHRONOUS, Connection, open_reader, open_writer, prepare_place, refusals
-from perdure.store.sqlite.journal import QUERIES, ending, publish
+from perdure.store.sqlite.fenced import AttemptTools, Fenced
+from perdure.store.sqlite.journal import QUERIES, Told, publish
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 from perdure.store.sqlite.migrations import migrate
+from perdure.store.sqlite.people import PeoplesVerbs
 from perdure.store.sqlite.readers import Readers
-from perdure.store.sqlite.reading import Reading
 from perdure.store.sqlite.rendering import messages
-from perdure.store.sqlite.rows import clean, micros
+from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.space import check_room
 from perdure.store.sqlite.writer import Writer
-from perdure.turns import (
-    Accepted,
-    Conversation,
-    Limits,
-    NewTurn,
-    Outcome,
-    RequestKey,
-    Turn,
-    TurnStatus,
-)
-
-T = TypeVar("T")
+from perdure.turns import Limits, Outcome
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +101,7 @@ def _open(path: Path, lock: DatabaseLock, clock: Clock, synchronous: str, vfs: s
         raise
 
 
-class SQLiteStore(Reading):
+class SQLiteStore(PeoplesVerbs):
     """Made by `open_store`, on the event loop that uses it; ended by `close`."""
 
     def __init__(
@@ -131,123 +119,22 @@ class SQLiteStore(Reading):
         self.upgraded_from = opened.upgraded_from
         """The copy that was made before the schema was upgraded, None when there was nothing to upgrade."""
 
-        self._clock = clock
-        self._notify = notify
         self._vfs = vfs
-        self._writer = Writer(opened.connection, asyncio.get_running_loop())
         readers = Readers(lambda: open_reader(opened.path, vfs=vfs))
-        super().__init__(readers, self._render, opened.owner, limits)
         self._checkpoints = Checkpoints(readers, state_types=state_types)
-        self._live: dict[str, SQLiteAttempt] = {}
+        super().__init__(
+            readers,
+            self._render,
+            opened.owner,
+            limits,
+            writer=Writer(opened.connection, asyncio.get_running_loop()),
+            clock=clock,
+            notify=notify,
+            checkpoints=self._checkpoints,
+        )
         self._abandoned: set[asyncio.Task[None]] = set()
         self._tools = AttemptTools(self._writer, clock, notify, self._saver, self._forget_live)
         self._closed = False
-
-    # -- people's verbs -----------------------------------------------------------------------------------------------
-
-    async def accept(self, new: NewTurn) -> Accepted:
-        failpoint("accept.before")
-        now = self._clock.now()
-        accepted = await self._commit(lambda connection: acceptance.accept(connection, new, now), "queue", "changes")
-        failpoint("accept.after")
-        return accepted
-
-    async def repeated(self, owner: str, request_key: RequestKey) -> Accepted | None:
-        now = self._clock.now()
-        return await self._readers.run(
-            lambda connection: acceptance.repeated_request(connection, owner, request_key, now)
-        )
-
-    async def resume(self, owner: str, conversation: str, request_key: RequestKey | None = None) -> Accepted:
-        failpoint("resume.before")
-        now = self._clock.now()
-        resumed = await self._commit(
-            lambda connection: acceptance.resume(connection, owner, conversation, now, request_key), "queue", "changes"
-        )
-        failpoint("resume.after")
-        return resumed
-
-    async def answer(
-        self,
-        owner: str,
-        conversation: str,
-        answers: Mapping[str, Any],
-        decided_by: str,
-        request_key: RequestKey | None = None,
-    ) -> Accepted:
-        failpoint("decision.before")
-        now = self._clock.now()
-
-        def decide(connection: apsw.Connection) -> Told:
-            return acceptance.answer(
-                connection, owner, conversation, answers, decided_by=decided_by, now=now, request_key=request_key
-            )
-
-        told = await self._writer.submit(decide, committed=self._told("queue", "changes"))
-        failpoint("decision.after")
-        accepted: Accepted = told.result
-        return accepted
-
-    async def cancel(self, owner: str, turn: str) -> Turn:
-        failpoint("cancel.before")
-        try:
-            told = await self._cancel(owner, await self.turn(owner, turn))
-        except NumberNeeded:  # an attempt claimed the thread meanwhile; by now it is known here
-            told = await self._cancel(owner, await self.turn(owner, turn), insist=True)
-        failpoint("cancel.after")
-        cancelled: Turn = told.result
-        return cancelled
-
-    async def _cancel(self, owner: str, turn: Turn, *, insist: bool = False) -> Told:
-        """The end of a waiting turn takes its number from the attempt that runs in the thread, to keep the order of seqs."""
-        live = self._live.get(turn.conversation) if turn.status is TurnStatus.WAITING else None
-        kind, payload = ending(TurnStatus.CANCELLED, None)
-        lent = live.lend(turn.id, kind, payload) if live else None
-        now = self._clock.now()
-
-        def transaction(connection: apsw.Connection) -> Told:
-            return acceptance.cancel(
-                connection,
-                owner,
-                turn.id,
-                now,
-                seq=lent.seq if lent else None,
-                reserved_by=None if insist else self._owner.name,
-            )
-
-        def committed(told: Told) -> None:
-            if live and lent:
-                live.lent(lent, committed=bool(told.events))
-            else:
-                self._publish(told.events)
-            self._ring("cancel", "queue", "changes")
-
-        try:
-            return await self._writer.submit(transaction, committed=committed)
-        except Exception:
-            if live and lent:
-                live.lent(lent, committed=False)
-            raise
-
-    async def rename(self, owner: str, conversation: str, title: str) -> Conversation:
-        def transaction(connection: apsw.Connection) -> Conversation:
-            QUERIES.run(connection, "conversation_rename", id=conversation, owner=owner, title=clean(title))
-            return listing.conversation(connection, owner, conversation)
-
-        return await self._commit(transaction, "changes")
-
-    async def delete(self, owner: str, conversation: str) -> None:
-        self._checkpoints.forget(conversation)
-
-        def transaction(connection: apsw.Connection) -> None:
-            maintenance.delete_conversation(connection, owner, conversation)
-
-        try:
-            await self._commit(transaction, "changes")
-        finally:
-            self._checkpoints.forget(conversation)
-        while await self._writer.submit(maintenance.vacuum):
-            pass
 
     # -- the engine's verbs -------------------------------------------------------------------------------------------
 
@@ -313,6 +200,13 @@ class SQLiteStore(Reading):
         failpoint("recover.after")
         recovered: Recovered | None = told.result
         return recovered
+
+    async def expire(self, now: datetime) -> datetime | None:
+        while (due := self._readers.look(decisions.next_expiry)) is not None and due <= now:
+            failpoint("decision.before")
+            await self._tell(lambda connection: decisions.expire(connection, now), "queue", "changes")
+            failpoint("decision.after")
+        return due
 
     def reader(self) -> BaseCheckpointSaver[str]:
         return Checkpointer(self._checkpoints, ReadOnly())
@@ -398,24 +292,6 @@ class SQLiteStore(Reading):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _commit(self, transaction: Callable[[apsw.Connection], T], *topics: str) -> T:
-        return await self._writer.submit(transaction, committed=lambda _: self._ring(*topics))
-
-    def _told(self, *topics: str) -> Callable[[Told], None]:
-        def committed(told: Told) -> None:
-            self._publish(told.events)
-            self._ring(*topics)
-
-        return committed
-
-    def _publish(self, events: Sequence[Event]) -> None:
-        for event in events:
-            publish(self._notify, event)
-
-    def _ring(self, *topics: str) -> None:
-        for topic in topics:
-            self._notify.ring(topic)
-
     def _render(self, connection: apsw.Connection, items: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
         return messages(connection, self._checkpoints.serializer, items)
 
@@ -430,7 +306,7 @@ class SQLiteStore(Reading):
         self._ring("changes")
         return attempt
 
-    def _forget_live(self, attempt: SQLiteAttempt) -> None:
+    def _forget_live(self, attempt: Fenced) -> None:
         if self._live.get(attempt.turn.conversation) is attempt:
             del self._live[attempt.turn.conversation]
 

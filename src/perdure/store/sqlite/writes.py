@@ -222,7 +222,7 @@ class TaskWrites:
 
     @property
     def plan(self) -> StepPlan:
-        return writes_plan(self._view, self._task_path, self._writes, self._fresh_messages())
+        return writes_plan(self._view, self._task_id, self._task_path, self._writes, self._fresh_messages())
 
     def encode(self, writes: Sequence[tuple[str, Any]]) -> None:
         self._writes = list(writes)

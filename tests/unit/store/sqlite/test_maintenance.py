@@ -45,7 +45,7 @@ async def answered(journal: Journal, conversation: str | None = None, *, size: i
     attempt = await journal.claimed()
     await attempt.park([Question(journal.name("interrupt"), "?")])
     (card,) = await journal.store.cards(OWNER, attempt.turn.id)
-    await journal.store.answer(OWNER, accepted.conversation, {card.interrupt_id: 1}, "anna")
+    await journal.answer(accepted.conversation, {card.interrupt_id: 1}, "anna")
     attempt = await journal.claimed()
     await work(attempt, "x" * size + "one", "two", question=f"question of {accepted.turn}")
     attempt.trace("node", "node", 3, "enter")

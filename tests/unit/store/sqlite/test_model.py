@@ -30,7 +30,7 @@ from perdure.store.sqlite.authority import StepPlan
 from perdure.store.sqlite.store import SQLiteStore
 from perdure.turns import ACTIVE, ENDED, REOPENABLE, Accepted, Limits, Outcome, TurnStatus
 from tests.conformance.conftest import sqlite_journal
-from tests.conformance.journal import BROKEN, LEASE_SECONDS, OWNER, Journal
+from tests.conformance.journal import BROKEN, LEASE_SECONDS, OWNER, Journal, intend
 
 T = TypeVar("T")
 
@@ -198,7 +198,7 @@ class JournalMachine(RuleBasedStateMachine):
         if turn is None:
             return
         question = sorted(turn.questions)[number % len(turn.questions)]
-        deciding = self.journal.store.answer(OWNER, turn.conversation, {question: number}, "anna")
+        deciding = self.journal.answer(turn.conversation, {question: number}, "anna")
         if turn.questions[question]:
             with pytest.raises(CardDecided):
                 self.do(deciding)
@@ -270,7 +270,7 @@ class JournalMachine(RuleBasedStateMachine):
             result = {"node": "node", "name": "node", "step": 1, "phase": "result"}
             await attempt.submit(StepPlan(traces=[result], progress=True, supersteps=1), lambda connection: ())
         else:
-            await attempt.intend(ToolCall("c", "tool", {}, "m"), "node", 1)
+            await intend(attempt, ToolCall("c", "tool", {}, "m"))
 
     @precondition(lambda self: bool(self.live))
     @rule(number=Pick)

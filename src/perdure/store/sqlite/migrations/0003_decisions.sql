@@ -22,13 +22,14 @@ CREATE TABLE tool_calls (
     started_at   INTEGER NOT NULL,
     ended_at     INTEGER,
     status       TEXT CHECK (status IN ('success', 'error')),
-    result_kind  TEXT,
-    result       BLOB,
     error        TEXT,                             -- why the outcome of a started call is not known
+    result_kind  TEXT,
+    result       BLOB,                             -- last: nobody has to read through it for another column
     CHECK ((state = 'started') = (ended_at IS NULL)),
     CHECK ((state = 'recorded') = (result IS NOT NULL))
 );
 CREATE INDEX tool_calls_of_turn ON tool_calls (turn, number);
+CREATE INDEX tool_calls_unsettled ON tool_calls (state, conversation) WHERE state <> 'settled';
 
 -- Cards are now of three kinds: 'approval' and 'uncertain' ask about one tool call, 'interrupt' is the graph's own question.
 ALTER TABLE cards ADD COLUMN tool TEXT;
@@ -47,13 +48,19 @@ ALTER TABLE cards ADD COLUMN decided_arguments TEXT;               -- JSON: appr
 ALTER TABLE cards ADD COLUMN note TEXT;
 ALTER TABLE cards ADD COLUMN result TEXT;                          -- JSON: what a call that happened gave
 UPDATE cards SET decision = 'answer' WHERE state = 'decided';      -- `answer` keeps holding the value of an interrupt
+-- From now on a card is open only while its turn is parked.
+UPDATE cards SET state = 'closed' WHERE state = 'opened' AND turn IN (SELECT id FROM turns WHERE status <> 'parked');
+DROP INDEX cards_open;
+CREATE INDEX cards_open ON cards (owner, opened_at, id) WHERE state = 'opened';
 CREATE INDEX cards_open_everywhere ON cards (opened_at, id) WHERE state = 'opened';
+CREATE INDEX cards_open_named ON cards (opened_at, id) WHERE state = 'opened' AND deciders <> '[]';
 CREATE INDEX cards_expiring ON cards (expires_at) WHERE state = 'opened' AND expires_at IS NOT NULL;
 
 -- What a turn used, over all attempts, and what it had used at its last fresh budget.
 ALTER TABLE turns ADD COLUMN model_calls INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE turns ADD COLUMN tool_calls INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE turns ADD COLUMN worked INTEGER NOT NULL DEFAULT 0;        -- microseconds in attempts
+ALTER TABLE turns ADD COLUMN worked INTEGER NOT NULL DEFAULT 0;        -- microseconds in attempts that ended
+ALTER TABLE turns ADD COLUMN working INTEGER NOT NULL DEFAULT 0;       -- microseconds of the running one until its last renewal
 ALTER TABLE turns ADD COLUMN model_calls_from INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE turns ADD COLUMN tool_calls_from INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE turns ADD COLUMN tokens_from INTEGER NOT NULL DEFAULT 0;
