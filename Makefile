@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-KILLS ?= 500
+KILLS ?= 1000
 SEED ?= 1
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 
@@ -44,8 +44,8 @@ unit: $(VENV)/dev.stamp ## the tests that take seconds
 crash: $(VENV)/dev.stamp ## only the crash suite
 	@$(BIN)/python -m pytest -q tests/crash -m "not proof"
 
-proof: $(VENV)/dev.stamp ## the full numbers, written to docs/durability.md (KILLS=500 SEED=1)
-	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED)
+proof: $(VENV)/dev.stamp ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
+	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
 check: $(VENV)/dev.stamp ## linter, formatter, types, import contract
 	@$(BIN)/ruff check .

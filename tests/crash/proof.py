@@ -1,7 +1,7 @@
-"""`python -m tests.crash.proof --kills N --seed S`: the full numbers, and their table in docs/durability.md.
+"""`python -m tests.crash.proof --kills N --seed S`: the full numbers, and their tables in docs/durability.md.
 
-`--only storm`, `failpoints` or `suite` runs one part, `--only SCENARIO-FAILPOINT-ACTION@N` one trial; these leave the page alone.
-Ends with 1 when a promise was broken.
+`--only PART` runs one part and renews its table alone, `--only SCENARIO-FAILPOINT-ACTION@N` runs one trial and leaves the page as
+it is. Ends with 1 when a promise was broken.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ import xml.etree.ElementTree as xml
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from perdure.failpoints import NAMES
+from tests.crash.races import served_races, store_races
 from tests.crash.server import ForkServer
 from tests.crash.storm import storm
-from tests.crash.trial import Plan, Verdict, crossed, once_each, parse_plan, try_out
+from tests.crash.toolstorm import ToolStormReport, tool_storm
+from tests.crash.trial import Plan, Verdict, crossed, decisive, once_each, parse_plan, try_out
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "durability.md"
-BEGIN, END = "<!-- proof:begin -->", "<!-- proof:end -->"
 AT_ONCE = 3
 """Trials that run side by side: most of a trial is waiting."""
 
@@ -38,6 +40,12 @@ SUITE = {
     "seeded defects, each caught": ("test_defects.py", ""),
     "the oracle's own tests": ("test_oracle.py", ""),
 }
+
+RACES, SERVED = 1000, 100
+"""Races for a card in the store, and over HTTP."""
+
+EXAMPLES = 500
+"""Random histories of the property test."""
 
 
 @dataclass(slots=True)
@@ -53,7 +61,7 @@ class Line:
 
 async def failpoints(kills: int, seed: int) -> list[Line]:
     """Every failpoint × scenario × pass: killed there, started again, judged."""
-    plans = [*dict.fromkeys([*once_each(), *crossed()])]
+    plans = [*dict.fromkeys([*once_each(), *decisive(), *crossed()])]
     begun, line, passed = time.monotonic(), Line("kill at every failpoint", f"{len(plans):,} trials"), set[str]()
     deaths = 0
     async for plan, verdict in _tried(plans):
@@ -101,6 +109,76 @@ async def storms(kills: int, seed: int) -> list[Line]:
     return [Line(what, trials, f"{report.kills:,}", found, time.monotonic() - begun)]
 
 
+async def tools(kills: int, seed: int) -> list[Line]:
+    """Kills while calls of every class are between their effect and their record; two storms side by side."""
+    forks = await ForkServer().open()
+    begun = time.monotonic()
+    folders = [Path(tempfile.mkdtemp(prefix="perdure-tools-")) for _ in range(2)]
+    try:
+        halves = [(folders[0], kills - kills // 2, seed), (folders[1], kills // 2, seed + 1000)]
+        reports = await asyncio.gather(*(tool_storm(folder, forks, half, own) for folder, half, own in halves if half))
+    finally:
+        await forks.close()
+    found = [f"{violation} ({report.replay})" for report in reports for violation in report.violations]
+    if found:
+        found.append(f"!: the servers' folders are kept in {folders}")
+    else:
+        for folder in folders:
+            shutil.rmtree(folder)
+    return _lines_of(reports, found, time.monotonic() - begun)
+
+
+def _lines_of(reports: list[ToolStormReport], found: list[str], seconds: float) -> list[Line]:
+    def total(name: str) -> int:
+        return sum(getattr(report, name) for report in reports)
+
+    slowest = max(report.slowest for report in reports)
+    return [
+        Line(
+            "kill -9 with parallel calls of each class at work (built-in graph, `ToolNode`, middleware)",
+            f"{total('messages'):,} messages, {total('starts'):,} calls started, {total('effects'):,} effects, "
+            f"{total('repeats'):,} repeated requests recognised by their key",
+            f"{total('kills'):,}",
+            found,
+            seconds,
+        ),
+        Line(
+            "of these with a `once` call at work: every one became a card",
+            f"{total('uncertain'):,} uncertain cards of {total('cards'):,}; {total('measured'):,} restarts measured, the last card "
+            f"at most {slowest:.1f} s after readiness",
+            f"{total('in_flight'):,}",
+        ),
+    ]
+
+
+async def races(kills: int, seed: int) -> list[Line]:
+    """People who decide the same card at the same time."""
+    forks = await ForkServer().open()
+    lines = []
+    try:
+        for what, race, count in (
+            ("2–8 deciders of one card, in the store", store_races, RACES),
+            ("2–8 deciders of one card, over HTTP", partial(served_races, launcher=forks), SERVED),
+        ):
+            begun = time.monotonic()
+            with tempfile.TemporaryDirectory(prefix="perdure-races-") as folder:
+                report = await race(Path(folder), races=count, seed=seed)
+            how = f"{report.races:,} races, {report.deciders:,} deciders, one winner each"
+            lines.append(Line(what, how, violations=report.violations, seconds=time.monotonic() - begun))
+    finally:
+        await forks.close()
+    return lines
+
+
+async def histories(kills: int, seed: int) -> list[Line]:
+    """Random histories that a strict model must accept."""
+    line = await asyncio.to_thread(
+        _pytest, "threads valid for a strict model", "../property/test_valid_thread.py", "", kills, seed
+    )
+    line.trials = f"{EXAMPLES:,} random histories"
+    return [line]
+
+
 async def suite(kills: int, seed: int) -> list[Line]:
     """The tests that CI runs as well, here with their full numbers."""
     return [await asyncio.to_thread(_pytest, what, files, words, kills, seed) for what, (files, words) in SUITE.items()]
@@ -112,7 +190,12 @@ def _pytest(what: str, files: str, words: str, kills: int, seed: int) -> Line:
         report = Path(folder) / "report.xml"
         paths = [str(ROOT / "tests" / "crash" / name) for name in files.split()]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *paths]
-        environment = {**os.environ, "PERDURE_PROOF_KILLS": str(kills), "PERDURE_PROOF_SEED": str(seed)}
+        environment = {
+            **os.environ,
+            "PERDURE_PROOF_KILLS": str(kills),
+            "PERDURE_PROOF_SEED": str(seed),
+            "PERDURE_PROOF_EXAMPLES": str(EXAMPLES),
+        }
         chosen = ["-m", "not proof", *(["-k", words] if words else []), "--timeout", "3600"]
         done = subprocess.run(
             [*command, *chosen], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -132,15 +215,17 @@ def _pytest(what: str, files: str, words: str, kills: int, seed: int) -> Line:
 PARTS: Mapping[str, Callable[[int, int], Awaitable[list[Line]]]] = {
     "failpoints": failpoints,
     "storm": storms,
+    "tools": tools,
+    "races": races,
+    "histories": histories,
     "suite": suite,
 }
 
 
-def table(lines: list[Line], kills: int, seed: int) -> str:
+def table(lines: list[Line], part: str, kills: int, seed: int) -> str:
     """Markdown: what was run on which commit, and what came of it."""
     head = (
-        f"{datetime.now(UTC):%Y-%m-%d}, commit `{_commit()}`, seed {seed}, "
-        f"repeat with `make proof KILLS={kills} SEED={seed}`:\n\n"
+        f"{datetime.now(UTC):%Y-%m-%d}, commit `{_commit()}`, repeat with `make proof ONLY={part} KILLS={kills} SEED={seed}`:\n\n"
         "| what | how much | process deaths | violations | seconds |\n|---|---|---|---|---|"
     )
     rows = [
@@ -161,22 +246,25 @@ def _commit() -> str:
     return git("rev-parse", "--short", "HEAD") + (" with changes" if changed else "")
 
 
-def write(text: str) -> None:
-    """Puts the table between its markers."""
-    page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+def write(part: str, text: str) -> None:
+    """Puts the part's table between its markers."""
+    begin, end = f"<!-- proof:{part}:begin -->", f"<!-- proof:{part}:end -->"
+    before, found, rest = PAGE.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise SystemExit(f"{PAGE} has no place for the table of {part!r}: {begin} … {end}")
+    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 async def prove(names: list[str], kills: int, seed: int) -> list[Line]:
-    lines: list[Line] = []
+    """Runs the parts and writes the table of each as it ends."""
+    proved: list[Line] = []
     for name in names:
-        for line in await PARTS[name](kills, seed):
-            print(f"{line.what}: {line.trials}, {len(line.violations)} violations, {line.seconds:.0f} s", flush=True)
-            print("\n".join(f"  {violation}" for violation in line.violations[:20]), end="", flush=True)
-            lines.append(line)
-    return lines
+        lines = await PARTS[name](kills, seed)
+        print(text := table(lines, name, kills, seed), flush=True)
+        write(name, text)
+        proved += lines
+    return proved
 
 
 async def again(plan: Plan) -> list[Line]:
@@ -189,7 +277,7 @@ async def again(plan: Plan) -> list[Line]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.proof", description=__doc__)
-    parser.add_argument("--kills", type=int, default=500, help="kills of the storm")
+    parser.add_argument("--kills", type=int, default=1000, help="kills of each storm")
     parser.add_argument("--seed", type=int, default=1, help="decides every random choice")
     parser.add_argument("--only", help=f"one of {', '.join(PARTS)}, or one trial")
     options = parser.parse_args()
@@ -197,9 +285,6 @@ def main() -> None:
         lines = asyncio.run(again(parse_plan(options.only)))
     else:
         lines = asyncio.run(prove([options.only] if options.only else list(PARTS), options.kills, options.seed))
-    print(text := table(lines, options.kills, options.seed))
-    if not options.only:
-        write(text)
     broken = [violation for line in lines for violation in line.violations]
     print("\n".join(broken))
     sys.exit(bool(broken))
