@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import perdure
 
@@ -9,7 +10,7 @@ WORLD = Path("shop.jsonl")
 
 
 def happened(key: str | None) -> str | None:
-    """What the world knows of the call with this key; None when the call never came there. Raises when it cannot tell."""
+    """What the world knows of the call with this key; None when it never came there."""
     lines = WORLD.read_text().splitlines() if WORLD.exists() else []
     return next((str(line["what"]) for line in map(json.loads, lines) if line["key"] == key), None)
 
@@ -32,7 +33,12 @@ def save_note(text: str) -> str:
     return happened(perdure.call_key()) or happen(f"Noted: {text}")
 
 
-@perdure.effect("checkable", lookup=happened)
+def find_shipment(key: str) -> Any:
+    """What became of the call with this key. Where the other side cannot tell, a lookup gives None or raises."""
+    return happened(key) or perdure.NOT_HAPPENED
+
+
+@perdure.effect("checkable", lookup=find_shipment)
 def ship(order: int) -> str:
     """Ships an order. The carrier does everything it is told, twice if it is told twice, but it can be asked by the key."""
     return happen(f"Shipped: order {order}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -51,6 +53,77 @@ def test_an_approval_waits_across_a_kill_for_its_answer(serve: Serve, answer: st
     server.until(accepted["turn"], "completed")
     state = server.get(f"/api/conversations/{accepted['conversation']}").json()["state"]
     assert state["receipt"] == receipt
+
+
+def test_a_shops_tools_act_by_their_classes(serve: Serve, tmp_path: Path) -> None:
+    server = serve("effects/perdure.toml")
+    done = server.say('/call stock {"item": "lamps"}')
+    server.until(done["turn"], "completed")
+    assert server.answer_of(done["conversation"]) == 'stock answered: "There are 3 of lamps."'
+    gated = server.say('/call refund {"order": 7, "amount": 5}')
+    (card,) = server.until(gated["turn"], "parked")["cards"]
+    assert not (tmp_path / "shop.jsonl").exists()
+    assert server.post(f"/api/approvals/{card['id']}", {"decision": "approve"}).status_code == 200
+    server.until(gated["turn"], "completed")
+    assert happened(tmp_path) == ["Paid back: 5.0 for order 7"]
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [('save_note {"text": "call back"}', "Noted: call back"), ('ship {"order": 7}', "Shipped: order 7")],
+)
+def test_a_keyed_and_a_checkable_tool_ask_nobody_after_a_death_between_effect_and_record(
+    serve: Serve, tmp_path: Path, call: str, line: str
+) -> None:
+    server = serve("effects/perdure.toml", PERDURE_FAILPOINTS="tool_call.after:kill")
+    accepted = server.say(f"/call {call}")
+    assert server.process is not None
+    assert server.process.wait(LIMIT_SECONDS) == -signal.SIGKILL
+    assert happened(tmp_path) == [line]
+    server.start(PERDURE_FAILPOINTS="")
+    server.until(accepted["turn"], "completed")
+    assert happened(tmp_path) == [line]
+    assert line in server.answer_of(accepted["conversation"])
+
+
+@pytest.mark.parametrize("agent", ["graph", "agent"])
+def test_graphs_of_ones_own_gate_the_same_tools(serve: Serve, tmp_path: Path, agent: str) -> None:
+    """The model of both is a scripted server of the OpenAI protocol: an ungated call beside two gated ones."""
+    model = OpenAiServer()
+    try:
+        calls = [
+            {"id": "c1", "name": "refund", "arguments": {"order": 1, "amount": 5}},
+            {"id": "c2", "name": "refund", "arguments": {"order": 2, "amount": 6}},
+            {"id": "c3", "name": "save_note", "arguments": {"text": "two refunds"}},
+        ]
+        model.script({"calls": calls}, {"say": "done"})
+        server = serve("effects/graphs.toml", OPENAI_API_KEY="none", OPENAI_BASE_URL=model.base_url)
+        accepted = server.say("Pay back order 1 and 2", agent=agent)
+        first, second = sorted(
+            server.until(accepted["turn"], "parked")["cards"], key=lambda card: card["arguments"]["order"]
+        )
+        assert happened(tmp_path) == ["Noted: two refunds"]
+        denied = server.post(f"/api/approvals/{second['id']}", {"decision": "deny", "note": "over the limit"})
+        assert denied.status_code == 200
+        server.kill()
+        server.start()
+        assert server.turn(accepted["turn"])["status"] == "parked"
+        server.post(f"/api/approvals/{first['id']}", {"decision": "approve"})
+        server.until(accepted["turn"], "completed")
+        messages = server.get(f"/api/conversations/{accepted['conversation']}").json()["messages"]
+    finally:
+        model.close()
+    results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
+    assert results["c1"]["content"] == "Paid back: 5.0 for order 1"
+    assert results["c2"]["status"] == "denied" and "over the limit" in results["c2"]["content"]
+    assert results["c3"]["content"] == "Noted: two refunds"
+    assert happened(tmp_path) == ["Noted: two refunds", "Paid back: 5.0 for order 1"]
+
+
+def happened(folder: Path) -> list[str]:
+    """What the effects example did to its world, in order."""
+    file = folder / "shop.jsonl"
+    return [json.loads(line)["what"] for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def test_a_model_uses_python_and_mcp_tools(serve: Serve) -> None:
