@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from datetime import timedelta
 from enum import Enum
-from itertools import chain, repeat
 from typing import Any, TypeGuard
 
 import structlog
+from langchain_core.callbacks import Callbacks
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.types import Command, StateSnapshot, StreamMode
@@ -22,13 +21,20 @@ from langgraph.types import Command, StateSnapshot, StreamMode
 from perdure import ledger
 from perdure.clock import Clock
 from perdure.engine import failures
+from perdure.engine.answers import Answers
+from perdure.engine.breakpoints import breakpoints_at
+from perdure.engine.concluding import Conclusion
 from perdure.engine.control import StepControl, steps_left
-from perdure.engine.endings import Ending, Finish, Park, Release, Undo, breakpoint_question, name_of
+from perdure.engine.endings import Ending, Finish, Park, Release, Undo, breakpoint_question
+from perdure.engine.forgetting import asking_anew
 from perdure.engine.heads import Head, read_head
-from perdure.engine.hosting import host
+from perdure.engine.hosting import AnyGraph, host
 from perdure.engine.inputs import graph_input
 from perdure.engine.ledger import AttemptLedger
+from perdure.engine.mending import Mending, load_calls
+from perdure.engine.modelcalls import ModelCalls
 from perdure.engine.plan import (
+    AskAnew,
     Begin,
     Breakpoints,
     Cancel,
@@ -46,20 +52,14 @@ from perdure.engine.plan import (
     plan,
 )
 from perdure.engine.relay import Relay, recorded_tasks
-from perdure.engine.repair import Mend, has_open_calls, repair, undo
+from perdure.engine.repair import has_open_calls
 from perdure.errors import LeaseLost, StorageError, StorageFull
 from perdure.graph.load import HostedGraph
 from perdure.store.base import LeasedAttempt, Question, Store
-from perdure.turns import Failure, Outcome, TurnStatus
+from perdure.turns import Failure, TurnStatus
 
 INPUT = "__input__"
 """LangGraph's name for an update that stands for the input."""
-
-STORAGE_RETRY_SECONDS = 5.0
-"""How long a turn rests that met a failing disk."""
-
-HAND_BACK_WAITS_SECONDS = (0.0, 1.0, 3.0, 5.0)
-"""Before each try; the last one again and again."""
 
 STREAM_MODES: Sequence[StreamMode] = ("messages", "tasks", "checkpoints", "custom")
 
@@ -69,8 +69,9 @@ log = structlog.get_logger("perdure.engine")
 class Cut(Enum):
     """Why the work was cut."""
 
-    CANCEL = "cancel"
+    LIMIT = "limit"
     STOP = "stop"
+    CANCEL = "cancel"
     LOST = "lost"
 
 
@@ -84,13 +85,20 @@ class Drive:
         store: Store,
         clock: Clock,
         progressed: Callable[[], None] = lambda: None,
+        *,
+        tool_timeout_seconds: float = 300.0,
     ) -> None:
-        """`progressed` is called once, when the attempt has committed something."""
+        """`progressed` is called once, when the attempt has committed something. `tool_timeout_seconds`: the longest that
+        any tool call may take."""
         self.attempt = attempt
+        self.parked: Sequence[Question] = ()
+        """What the turn waits for, once the attempt has ended so."""
+
         self._agent = agent
         self._store = store
         self._clock = clock
         self._progressed: Callable[[], None] | None = progressed
+        self._tool_timeout_seconds = tool_timeout_seconds
         self._graph = host(agent, attempt.checkpointer)
         self._config: RunnableConfig = {
             "configurable": {"thread_id": attempt.turn.conversation},
@@ -99,10 +107,18 @@ class Drive:
         }
         self._control = StepControl(self._steps_left)
         self._relay: Relay | None = None
+        self._ledger: AttemptLedger
+        self._callbacks: Callbacks
+        self._began: float
+        """Monotonic seconds: when the work on the turn would have begun, had nobody paused."""
+
         self._work: asyncio.Task[Ending] | None = None
         self._cause: Cut | None = None
+        self._limit: Failure | None = None
         self._stopping = asyncio.Event()
         self._log = log.bind(turn=attempt.turn.id, conversation=attempt.turn.conversation, attempt=attempt.number)
+        self._mending = Mending(agent, self._graph, store, attempt.turn)
+        self._conclusion = Conclusion(attempt, self._mending, clock, self._stopping, self._log)
 
     # -- from outside -------------------------------------------------------------------------------------------------
 
@@ -127,26 +143,32 @@ class Drive:
     def progressed(self) -> bool:
         return self.attempt.progressed
 
-    @property
-    def _cancelled(self) -> bool:
-        return self._cause is Cut.CANCEL
-
     def _cut(self, cause: Cut) -> None:
-        if self._cause is None or cause is Cut.LOST:
+        """A person's cancel counts although a limit came first; a lost lease is stronger than everything."""
+        if self._cause in {None, Cut.LIMIT} or cause is Cut.LOST:
             self._cause = cause
         if self._work is not None:
             self._work.cancel()
+
+    def _reach(self, limit: Failure) -> None:
+        if self._limit is None:
+            self._limit = limit
+            self._cut(Cut.LIMIT)
+
+    def _grace_seconds(self) -> float:
+        """How long a call that is under way may take to end, when its task was cut."""
+        over = self._stopping.is_set() or self._cause is Cut.LOST or self.attempt.latched is not None
+        return 0.0 if over else self._tool_timeout_seconds
 
     # -- the pipe -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Returns when the attempt has ended, or cannot be ended from here: then its lease lapses and the sweep acts."""
-        ledger.current.set(AttemptLedger(self.attempt))
         self.attempt.on_latch(self.lose)
         self._log.info("turn claimed", agent=self._agent.name)
         try:
             try:
-                await self._conclude_attempt(await self._supervise())
+                await self._attempted()
             except (LeaseLost, StorageFull, StorageError):
                 raise
             except Exception as error:  # nobody foresaw it: the turn must not stay `running` for it
@@ -155,24 +177,32 @@ class Drive:
         except LeaseLost:
             self._log.warning("turn belongs to another attempt; this one stops")
         except (StorageFull, StorageError) as error:
-            await self._give_back(error)
+            await self._conclusion.give_back(error)
 
-    async def _conclude_attempt(self, ending: Ending) -> None:
-        """Ends the attempt; an ending that broke before anything of it was written is tried once more as it was meant."""
-        try:
-            await self._end(ending)
-        except (LeaseLost, StorageFull, StorageError):
-            raise
-        except Exception:
-            if self.attempt.latched is not None:
-                raise
-            self._log.exception("the attempt's ending broke; it is tried once more")
-            await self._end(ending)
+    async def _attempted(self) -> None:
+        """The whole way from the ledger to the end of the attempt."""
+        turn, settings = self.attempt.turn, self._agent.settings
+        calls = await load_calls(self._agent, self._graph, self._store, turn.id)
+        loop = asyncio.get_running_loop()
+        self._ledger = AttemptLedger(
+            self.attempt,
+            settings,
+            calls,
+            self._grace_seconds,
+            lambda limit: loop.call_soon_threadsafe(self._reach, limit),
+        )
+        self._callbacks = ModelCalls(self._ledger).callbacks
+        self._began = self._clock.monotonic() - turn.spent.seconds
+        ledger.current.set(self._ledger)
+        ending = await self._supervise()
+        await self._conclusion.write(ending, self._ledger, self._relay.spoken() if self._relay is not None else ())
+        if isinstance(ending, Park):
+            self.parked = ending.questions
 
     async def _supervise(self) -> Ending:
         """Runs the work so that it can be cut, and tells what its end means."""
         if self._cause is not None:
-            return self._after_cut(self._cause)
+            return await self._after_cut(self._cause)
         self._work = asyncio.create_task(self._pursue())
         try:
             await asyncio.wait({self._work})
@@ -183,13 +213,26 @@ class Drive:
             return Finish(TurnStatus.FAILED, failures.failure_of(latched, None))
         self._raise_if_lost()
         if self._work.cancelled():
-            return self._after_cut(self._cause or Cut.STOP)
-        ending = self._work.result()
-        return Undo() if self._cancelled and isinstance(ending, Park | Release) else ending
+            return await self._after_cut(self._cause or Cut.STOP)
+        return self._despite_cut(self._work.result())
 
-    def _after_cut(self, cause: Cut) -> Ending:
+    async def _after_cut(self, cause: Cut) -> Ending:
         self._raise_if_lost()
-        return Undo() if cause is Cut.CANCEL else Release()
+        if cause is Cut.CANCEL:
+            return Undo()
+        if cause is Cut.STOP:
+            return Release()
+        done = finished(self.attempt.turn.id, await self._head())
+        return Finish(TurnStatus.COMPLETED) if done else Finish(TurnStatus.FAILED, self._limit)
+
+    def _despite_cut(self, ending: Ending) -> Ending:
+        """What the end of work means that had ended, or broke, when it was cut."""
+        done = isinstance(ending, Finish) and ending.failure is None
+        if self._cause is Cut.CANCEL and not done:
+            return Undo()
+        if self._cause is Cut.LIMIT and isinstance(ending, Finish) and not done:
+            return Finish(TurnStatus.FAILED, self._limit)
+        return ending
 
     def _raise_if_lost(self) -> None:
         if self.attempt.latched is not None:
@@ -214,12 +257,13 @@ class Drive:
         try:
             head = await read_head(self._graph, self._config, subgraphs=True)
             state = head.state
-            answers = await self._store.answers(self.attempt.turn.id)
+            answers = Answers(await self._store.verdicts(self.attempt.turn.id))
             decided = plan(
                 self.attempt.turn,
                 state,
                 answers,
-                await self._breakpoints(state) if head.fault is None else Breakpoints(),
+                await breakpoints_at(self._graph, state) if head.fault is None else Breakpoints(),
+                again=self.attempt.rewind is not None,
                 open_calls=has_open_calls(state),
                 rejected=_rejected(head),
             )
@@ -230,7 +274,8 @@ class Drive:
         except GraphRecursionError:
             return await self._out_of_steps()
 
-    async def _follow(self, decided: Plan, state: StateSnapshot, answers: Mapping[str, Any]) -> Ending:
+    async def _follow(self, decided: Plan, state: StateSnapshot, answers: Answers) -> Ending:
+        sent: frozenset[str] = frozenset()
         match decided:
             case Cancel():
                 return Undo()
@@ -239,23 +284,26 @@ class Drive:
             case Refuse(failure):
                 return Finish(TurnStatus.FAILED, failure)
             case Stay(questions):
-                return Park([Question(each.id, each.value) for each in questions])
+                return answers.park(questions)
             case ParkAtBreakpoint(question_id, nodes):
                 return Park([breakpoint_question(question_id, nodes)])
             case Begin(needs_repair):
                 await self._begin(state, needs_repair)
             case Resume(given):
-                await self._stream(Command(resume=dict(given)), state)
+                sent = answers.keys(state.interrupts)
+                await self._answer(given, state)
+            case AskAnew():
+                await self._stream(None, state, asking_anew(self._graph))
             case Continue():
                 await self._stream(None, state)
-        return await self._conclude(answers)
+        return await self._conclude(answers, sent)
 
     async def _begin(self, state: StateSnapshot, needs_repair: bool) -> None:
         """The first commit of the turn. A repair marks the head as this turn's, and LangGraph would take an input after
         it for one that was already sent; so it is then stored as an update that stands for the input."""
         turn = self.attempt.turn
         if needs_repair:
-            await repair(self._graph, turn.conversation, turn.id, Mend())
+            await self._mending.before_input()
         elif not owns_head(turn.id, state):
             self.attempt.reuse_read()  # there are no tasks: only the plan has seen it
             await self._stream(graph_input(turn), state)
@@ -263,18 +311,23 @@ class Drive:
         await self._graph.aupdate_state(self._config, graph_input(turn), as_node=INPUT)
         await self._stream(None, await self._head())
 
-    async def _stream(self, given: Any, state: StateSnapshot) -> None:
+    async def _answer(self, given: Mapping[str, Any], state: StateSnapshot) -> None:
+        """A step that only gates stopped goes on without any answer."""
+        await self._stream(Command(resume=dict(given)) if given else None, state)
+
+    async def _stream(self, given: Any, state: StateSnapshot, graph: AnyGraph | None = None) -> None:
         step = int((state.metadata or {}).get("step", -2)) + 1
         relay = self._relay = Relay(self.attempt, self._clock, recorded_tasks(state), step)
-        parts = self._graph.astream(
+        parts = (graph or self._graph).astream(
             given,
-            self._config,
+            {**self._config, "callbacks": self._callbacks},
             stream_mode=STREAM_MODES,
             version="v2",
             subgraphs=True,
             durability="sync",
             control=self._control,
         )
+        clock = asyncio.create_task(self._run_out_of_time())
         try:
             async with aclosing(parts) as stream:  # type: ignore[type-var]
                 async for part in stream:
@@ -284,7 +337,15 @@ class Drive:
             relay.discard()
             raise
         finally:
+            clock.cancel()
             relay.close()
+
+    async def _run_out_of_time(self) -> None:
+        """Ends the work when the turn has been worked on for as long as it may."""
+        limit = self._agent.settings.max_turn_seconds
+        if limit is not None:
+            await self._clock.sleep(max(self._began + limit - self._clock.monotonic(), 0.0))
+            self._reach(failures.time_limit(limit))
 
     def _tell_progress(self) -> None:
         if self._progressed is not None and self.attempt.progressed:
@@ -293,16 +354,24 @@ class Drive:
 
     # -- what an end means --------------------------------------------------------------------------------------------
 
-    async def _conclude(self, answers: Mapping[str, Any]) -> Ending:
-        """After the stream ended by itself and its rows are committed. A question is never told from the stream, which
-        says it before it is durable; that a checkpoint leaves nothing to do needs no second look."""
-        if self._relay is not None and self._relay.at_end:
-            return Finish(TurnStatus.COMPLETED)
-        state = await self._head()
-        if state.interrupts:
-            if all(each.id in answers for each in state.interrupts):
+    async def _conclude(self, answers: Answers, sent: frozenset[str]) -> Ending:
+        """After a stream ended by itself and its rows are committed. A question is never told from the stream, which says it
+        before it is durable; that a checkpoint leaves nothing to do needs no second look. `sent`: the questions whose
+        answers this attempt has sent."""
+        while self._relay is None or not self._relay.at_end:
+            state = await self._head()
+            asked = answers.keys(state.interrupts)
+            if not asked:
+                return self._stopped(state)
+            if not all(answers.decided(each) for each in state.interrupts):
+                return answers.park(state.interrupts)
+            if asked <= sent:
                 return Finish(TurnStatus.FAILED, failures.question_repeated())
-            return Park([Question(each.id, each.value) for each in state.interrupts])
+            sent |= asked
+            await self._answer(answers.own(state.interrupts), state)
+        return Finish(TurnStatus.COMPLETED)
+
+    def _stopped(self, state: StateSnapshot) -> Ending:
         if state.tasks:
             return Park([breakpoint_question(breakpoint_id(state), [task.name for task in state.tasks])])
         return Finish(TurnStatus.COMPLETED)
@@ -331,84 +400,17 @@ class Drive:
         except Exception as unreadable:
             self._log.warning("the thread cannot be read", error=type(unreadable).__name__)
             return Finish(TurnStatus.FAILED, failures.failure_of(error, None))
+        if self.attempt.latched is None and head.fault is None and finished(self.attempt.turn.id, head.state):
+            return Finish(TurnStatus.COMPLETED)  # what broke came after the last commit: nothing is left to do
         if head.fault is not None and failures.same(error, head.fault):
             return Finish(TurnStatus.FAILED, _rejected(head))
         node = next((task.name for task in head.state.tasks if failed(task)), None)
         return Finish(TurnStatus.FAILED, failures.failure_of(error, node))
 
-    async def _end(self, ending: Ending) -> None:
-        match ending:
-            case Undo():
-                await self._undo()
-                await self.attempt.finish(TurnStatus.CANCELLED)
-            case Park(questions):
-                await self.attempt.park(questions)
-            case Finish(status, failure):
-                await self.attempt.finish(status, failure)
-            case Release():
-                await self.attempt.release(Outcome.RELEASED)
-        self._log.info("attempt ended", ending=name_of(ending))
-
-    async def _undo(self) -> None:
-        spoken = self._relay.spoken() if self._relay is not None else None
-        try:
-            await undo(self._graph, self.attempt.turn, spoken)
-        except (LeaseLost, StorageFull, StorageError):
-            raise
-        except Exception as error:  # the graph's own code (a reducer, a router): the cancel still counts
-            self._raise_if_lost()
-            self._log.exception("the thread was not wholly repaired", error=type(error).__name__)
-
-    async def _give_back(self, error: StorageError | StorageFull) -> None:
-        """Nothing of this turn could be read or written: it is nobody's failure and spends no attempt. Where even this
-        cannot be written it is tried until the disk takes writes again: no sweep takes a turn that this process holds, and
-        the fence refuses what comes too late. At a shutdown the turn is left to its lease."""
-        self._log.error("storage failed; the turn is handed back", error=error.message)
-        for wait_seconds in chain(HAND_BACK_WAITS_SECONDS, repeat(HAND_BACK_WAITS_SECONDS[-1])):
-            if wait_seconds and await self._stopped_within(wait_seconds):
-                return
-            try:
-                await self._hand_back(error)
-                return
-            except LeaseLost:
-                return
-            except (StorageFull, StorageError) as again:
-                self._log.error("the turn could not be handed back", error=again.message)
-
-    async def _stopped_within(self, seconds: float) -> bool:
-        """Waits so long; True, and at once, when this process stops."""
-        waits = [asyncio.create_task(self._clock.sleep(seconds)), asyncio.create_task(self._stopping.wait())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        return self._stopping.is_set() and not waits[0].done()
-
-    async def _hand_back(self, error: StorageError | StorageFull) -> None:
-        not_before = self._clock.now() + timedelta(seconds=STORAGE_RETRY_SECONDS)
-        if self.attempt.latched is None:
-            await self.attempt.release(Outcome.RELEASED, not_before=not_before, error=error.message)
-        else:
-            await self.attempt.give_up(not_before=not_before, error=error.message)
-
     # -- reading ------------------------------------------------------------------------------------------------------
 
-    async def _head(self, *, subgraphs: bool = False) -> StateSnapshot:
-        return await self._graph.aget_state(self._config, subgraphs=subgraphs)
-
-    async def _breakpoints(self, state: StateSnapshot) -> Breakpoints:
-        before = _nodes(self._graph.interrupt_before_nodes)
-        after = _nodes(self._graph.interrupt_after_nodes)
-        ran = await self._ran(state) if after else ()
-        return Breakpoints(before, after, ran)
-
-    async def _ran(self, state: StateSnapshot) -> Sequence[str]:
-        """The nodes of the step that made the head."""
-        if state.parent_config is None or (state.metadata or {}).get("source") != "loop":
-            return ()
-        parent = await self._graph.aget_state(state.parent_config)
-        return [task.name for task in parent.tasks]
+    async def _head(self) -> StateSnapshot:
+        return await self._graph.aget_state(self._config)
 
     def _steps_left(self) -> int:
         limit = self._agent.settings.recursion_limit
@@ -432,10 +434,6 @@ def _rejected(head: Head) -> Failure | None:
 def _cut_from_outside() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _nodes(named: Sequence[str] | str) -> tuple[str, ...]:
-    return (named,) if isinstance(named, str) else tuple(named)
 
 
 async def _settle(work: asyncio.Task[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perdure.effects import GateRequest
 from perdure.store.base import Question
 from perdure.turns import Failure, Outcome, TurnStatus
 
@@ -27,7 +28,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Repair the thread, then close the turn as cancelled."""
+    """A person cancelled: repair the thread and close the turn, unless somebody must first say what became of a call."""
 
 
 Ending = Park | Finish | Release | Undo
@@ -35,6 +36,10 @@ Ending = Park | Finish | Release | Undo
 
 def breakpoint_question(question_id: str, nodes: Sequence[str]) -> Question:
     return Question(question_id, {"breakpoint": list(nodes)})
+
+
+def gate_question(gate: GateRequest) -> Question:
+    return Question(gate.id, gate.value(), gate)
 
 
 def name_of(ending: Ending) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from langgraph.errors import EmptyInputError
 
 from perdure.errors import PerdureError, StateTypeNotAllowed
-from perdure.graph.errors import GraphFailure
+from perdure.graph.errors import GraphFailure, LimitReached
 from perdure.turns import Failure, FailureCode
 
 TOOLS_NODE = "tools"
@@ -58,6 +58,36 @@ def subgraph_recursion_limit(limit: int) -> Failure:
         "subgraph_recursion_limit",
         f"A part of the graph took more than {limit} steps (setting recursion_limit). Continue lets it take {limit} more.",
     )
+
+
+def model_call_limit(limit: int) -> LimitReached:
+    return LimitReached("model_call_limit", f"The turn made {limit} model calls, its limit. {_more('max_model_calls')}")
+
+
+def tool_call_limit(limit: int) -> LimitReached:
+    return LimitReached("tool_call_limit", f"The turn made {limit} tool calls, its limit. {_more('max_tool_calls')}")
+
+
+def identical_call_limit(tool: str, limit: int) -> LimitReached:
+    return LimitReached(
+        "identical_call_limit",
+        f"The tool `{tool}` was called {limit} times in a row with the same arguments: the agent goes round in circles. "
+        f"{_more('max_identical_calls')} A tool that is meant to be asked again and again belongs in the setting poll.",
+    )
+
+
+def token_limit(limit: int) -> LimitReached:
+    return LimitReached("token_limit", f"The turn used up its {limit} tokens. {_more('max_tokens')}")
+
+
+def time_limit(seconds: float) -> Failure:
+    return LimitReached(
+        "time_limit", f"The turn was worked on for {seconds:g} seconds, its limit. {_more('max_turn_seconds')}"
+    ).failure
+
+
+def _more(setting: str) -> str:
+    return f"Resume the turn to give it as much again, or raise the setting {setting}."
 
 
 def question_repeated() -> Failure:

@@ -7,12 +7,13 @@ head of the thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from langgraph.types import Interrupt, PregelTask, StateSnapshot
 
+from perdure.engine.answers import Answers
 from perdure.turns import Failure, FailureCode, Turn
 
 BREAKPOINT_PREFIX = "breakpoint-"
@@ -30,16 +31,23 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """It waits for decisions that have not all been made: park again."""
+    """The step waits for decisions that have not all been made: park again."""
 
     questions: Sequence[Interrupt]
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Every pending question is answered: send the answers, each to its own question."""
+    """Every pending question is decided: go on with the answers to the graph's own ones, each sent to its own question. A
+    gate needs none."""
 
     answers: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AskAnew:
+    """Answers may have been sent by an attempt that ended without a park: let the graph ask again and answer by what it
+    asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +77,7 @@ class Refuse:
     failure: Failure
 
 
-Plan = Cancel | Close | Stay | Resume | ParkAtBreakpoint | Begin | Continue | Refuse
+Plan = Cancel | Close | Stay | Resume | AskAnew | ParkAtBreakpoint | Begin | Continue | Refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +101,16 @@ def _names_one(wanted: Collection[str], nodes: Collection[str]) -> bool:
 def plan(
     turn: Turn,
     state: StateSnapshot,
-    answers: Mapping[str, Any],
+    answers: Answers,
     breakpoints: Breakpoints,
     *,
+    again: bool = False,
     open_calls: bool = False,
     rejected: Failure | None = None,
 ) -> Plan:
     """`turn.input` is there exactly as long as the thread does not hold it. `state`: the head of the thread with its
-    subgraphs. `answers`: the turn's decisions by interrupt id. `open_calls`: a tool call in the thread lacks its result.
+    subgraphs. `answers`: the turn's decisions. `again`: the attempt before this one ended without a park. `open_calls`: a
+    tool call in the thread lacks its result.
     `rejected`: the state does not take what the last step wrote."""
     if turn.cancel_requested_at is not None:
         return Cancel()
@@ -113,21 +123,20 @@ def plan(
     if finished(turn.id, state):
         return Close()
     if state.interrupts:
-        return _answer(state, answers)
+        return _answer(state.interrupts, answers, again=again)
     question_id = breakpoint_id(state)
     nodes = [task.name for task in state.tasks]
-    if breakpoints.stops(nodes) and question_id not in answers:
+    if breakpoints.stops(nodes) and not answers.passed(question_id):
         return ParkAtBreakpoint(question_id, nodes)
     return Continue()
 
 
-def _answer(state: StateSnapshot, answers: Mapping[str, Any]) -> Plan:
-    if any(question.id not in answers for question in state.interrupts):
-        return Stay(state.interrupts)
-    reused = next((task.name for task in reusing_tasks(state)), None)
-    if reused is not None:
-        return Refuse(answer_reuse(reused))
-    return Resume({question.id: answers[question.id] for question in state.interrupts})
+def _answer(questions: Sequence[Interrupt], answers: Answers, *, again: bool) -> Plan:
+    if again and any(answers.concerned(question) for question in questions):
+        return AskAnew()
+    if not all(answers.decided(question) for question in questions):
+        return Stay(questions)
+    return Resume(answers.own(questions))
 
 
 def owns_head(turn: str, state: StateSnapshot) -> bool:
@@ -144,25 +153,9 @@ def breakpoint_id(state: StateSnapshot) -> str:
     return BREAKPOINT_PREFIX + str(state.config["configurable"].get("checkpoint_id", ""))
 
 
-def reusing_tasks(state: StateSnapshot) -> Iterator[PregelTask]:
-    """Tasks that asked a later question, got its answer and failed: LangGraph gives answers by position, so a task that
-    asks otherwise the second time would take the recorded answer for another question."""
-    for task in state.tasks:
-        if failed(task) and _asked_more_than_once(task, ""):
-            yield task
-
-
 def failed(task: PregelTask) -> bool:
     """Its own error is recorded. A task that was cut because a sibling failed did not fail."""
     return task.error is not None and not str(task.error).startswith("CancelledError")
-
-
-def _asked_more_than_once(task: PregelTask, parent: str) -> bool:
-    namespace = f"{parent}{task.name}:{task.id}"
-    if isinstance(task.state, StateSnapshot):
-        return any(_asked_more_than_once(inner, f"{namespace}|") for inner in task.state.tasks)
-    first = Interrupt.from_ns(None, ns=namespace)
-    return any(question.id != first.id for question in task.interrupts)
 
 
 def superseded() -> Failure:
@@ -170,13 +163,4 @@ def superseded() -> Failure:
         FailureCode.NOT_RESUMABLE,
         "superseded",
         "A later message continued this conversation, so this turn cannot go on. Send its message again as a new one.",
-    )
-
-
-def answer_reuse(node: str) -> Failure:
-    return Failure(
-        FailureCode.AGENT_FAILURE,
-        "answer_reuse",
-        f"The node {node!r} asked several questions and failed after it was answered. A recorded answer could be taken for "
-        "another question, so it is not used again. Send a new message to start over.",
     )

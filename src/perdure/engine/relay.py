@@ -7,7 +7,8 @@ runs ahead of what is durable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.messages import AIMessageChunk
@@ -21,6 +22,25 @@ COALESCE_SECONDS = 0.04
 COALESCE_CHARACTERS = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What a model said so far, under the id of its message."""
+
+    id: str
+    text: str
+    tasks: frozenset[str] = frozenset()
+    """Ids of the task it spoke in, and of those around it."""
+
+
+@dataclass(slots=True)
+class _Speech:
+    place: str
+    """LangGraph's namespace of the task."""
+
+    pieces: list[str] = field(default_factory=list)
+    superseded: bool = False
+
+
 class Relay:
     """One per drive. `feed` each part of the stream, then `close` (or `discard` when the drive was cut)."""
 
@@ -31,7 +51,7 @@ class Relay:
         self._clock = clock
         self._recorded = recorded
         self._steps: dict[tuple[str, ...], int] = {(): step}
-        self._spoken: dict[str, list[str]] = {}
+        self._spoken: dict[str, _Speech] = {}
         self._buffer: tuple[str, list[str]] | None = None
         self._flushed_at = float("-inf")
         self._timer: asyncio.Task[None] | None = None
@@ -41,7 +61,8 @@ class Relay:
     def feed(self, part: Mapping[str, Any]) -> None:
         kind, namespace, data = part["type"], tuple(part["ns"]), part["data"]
         if kind == "messages":
-            self._hear(data[0])
+            message, metadata = data
+            self._hear(message, str(metadata.get("langgraph_checkpoint_ns", "")))
             return
         self._flush()  # a token may never follow the commit of its message
         if kind == "checkpoints":
@@ -58,26 +79,37 @@ class Relay:
         self._buffer = None
         self._stop_timer()
 
-    def spoken(self) -> tuple[str, str] | None:
-        """Id and text of the message whose text was streamed last, None when nothing was."""
-        if not self._spoken:
-            return None
-        message_id, pieces = next(reversed(self._spoken.items()))
-        return message_id, "".join(pieces)
+    def spoken(self) -> Sequence[Partial]:
+        """What was streamed, in the order it began. A message that another one of the same task came after is left out: its
+        call was made again, or was a step on the way; messages that are spoken side by side all count."""
+        return [
+            Partial(message_id, "".join(speech.pieces), _tasks_of(speech.place))
+            for message_id, speech in self._spoken.items()
+            if not speech.superseded
+        ]
 
-    def _hear(self, message: Any) -> None:
+    def _hear(self, message: Any, place: str) -> None:
         if not isinstance(message, AIMessageChunk) or not message.id:
             return
         text = text_of(message)
         if not text:
             return
-        self._spoken.setdefault(message.id, []).append(text)
+        self._keep(message.id, text, place)
         if self._buffer is not None and self._buffer[0] != message.id:
             self._flush()
         if self._buffer is None:
             self._buffer = (message.id, [])
         self._buffer[1].append(text)
         self._flush_or_wait()
+
+    def _keep(self, message_id: str, text: str, place: str) -> None:
+        speech = self._spoken.get(message_id)
+        if speech is None:
+            for other in self._spoken.values():
+                other.superseded = other.superseded or other.place == place
+            speech = self._spoken[message_id] = _Speech(place)
+        speech.superseded = False
+        speech.pieces.append(text)
 
     def _flush_or_wait(self) -> None:
         waited = self._clock.monotonic() - self._flushed_at
@@ -117,6 +149,10 @@ class Relay:
             return
         outcome = _outcome(data)
         self._attempt.trace(node, name, step, "leave", **({"data": {"outcome": outcome}} if outcome else {}))
+
+
+def _tasks_of(place: str) -> frozenset[str]:
+    return frozenset(part.rpartition(":")[2] for part in place.split("|"))
 
 
 def _outcome(data: Mapping[str, Any]) -> str | None:

@@ -1,17 +1,17 @@
 """Makes a thread valid for the next model call after a cancel, or before a new input on an unfinished turn.
 
-What the state does not take is left out, pending tasks end with what finished siblings recorded, calls without a result get one, the text that was already shown
-is kept. Every step is one `aupdate_state` on a fresh head and every step looks first, so that a repair that was killed
-anywhere is simply done again.
+What the state does not take is left out, pending tasks end with what finished siblings recorded, each call without a result
+gets the one the ledger holds or an honest word, and the text that was already shown is kept. Every step is one
+`aupdate_state` on a fresh head and every step looks first, so that a repair that was killed anywhere is simply done again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START
 from langgraph.graph.state import CompiledStateGraph
@@ -19,28 +19,40 @@ from langgraph.types import StateSnapshot
 
 from perdure.engine.heads import read_head, sound_place
 from perdure.engine.hosting import AnyGraph
-from perdure.engine.inputs import human_message
-from perdure.engine.plan import owns_head
+from perdure.engine.relay import Partial
 from perdure.failpoints import failpoint
-from perdure.graph.history import CANCELLED, NOT_RECORDED, missing_results
-from perdure.turns import Turn
+from perdure.graph.history import CANCELLED, NOT_RECORDED, Asked, calls_of, missing_results, result_id
 
 MESSAGES = "messages"
 MOST_ROUNDS = 100
 
+Closing = Callable[[AIMessage, Asked], ToolMessage | None]
+"""What is known of a call that has no result in the thread, as its result; None when nothing is known."""
+
+
+def nothing_known(asker: AIMessage, asked: Asked) -> None:
+    return None
+
 
 @dataclass(frozen=True, slots=True)
 class Mend:
-    """What a repair leaves behind. `human` is added when the thread does not hold it, `partial` (id, text) when no call
-    is open: then the model was speaking."""
+    """What a repair leaves behind. `human` is added when the thread does not hold it."""
 
     text: str = NOT_RECORDED
+    """Of a call of which nothing is known."""
+
     human: HumanMessage | None = None
-    partial: tuple[str, str] | None = field(default=None, repr=False)
+    closing: Closing = nothing_known
+    partials: Sequence[Partial] = field(default=(), repr=False)
+    """What models said and no message holds."""
+
+    calling: Collection[str] | None = None
+    """The tasks that made tool calls: what a model says inside of one is not the agent's. None: not known, then nothing is
+    kept while a call is open."""
 
 
-def cancelled(human: HumanMessage | None, partial: tuple[str, str] | None) -> Mend:
-    return Mend(CANCELLED, human, partial)
+def cancelled(human: HumanMessage | None, partials: Sequence[Partial] = (), **known: Any) -> Mend:
+    return Mend(CANCELLED, human, partials=partials, **known)
 
 
 def open_turn(messages: Sequence[BaseMessage]) -> Sequence[BaseMessage]:
@@ -75,29 +87,37 @@ async def repair(graph: AnyGraph, thread: str, turn: str, mend: Mend) -> None:
         await _end_tasks(graph, config)
 
 
-async def undo(graph: AnyGraph, turn: Turn, spoken: tuple[str, str] | None) -> None:
-    """The repair of a cancelled turn: its message and what was said stay. Of a turn that is cancelled before it began, what
-    an earlier one left open was not cancelled by this person."""
-    mend = cancelled(human_message(turn), spoken)
-    if mend.human is not None:
-        config: RunnableConfig = {"configurable": {"thread_id": turn.conversation}}
-        head = await read_head(graph, config)
-        state = head.state
-        if not owns_head(turn.id, state) and (head.fault or state.tasks or has_open_calls(state)):
-            await repair(graph, turn.conversation, turn.id, Mend())
-    await repair(graph, turn.conversation, turn.id, mend)
-
-
 def additions(messages: Sequence[BaseMessage], mend: Mend) -> list[AnyMessage]:
     """What the thread lacks, in the order it is appended."""
     ids = {message.id for message in messages}
     human: list[AnyMessage] = [mend.human] if mend.human is not None and mend.human.id not in ids else []
-    results = missing_results(open_turn(messages), mend.text)
-    spoken = mend.partial
-    if spoken is None or results or human or spoken[0] in ids or not spoken[1].strip():
+    results = _results(open_turn(messages), mend)
+    if human:
         return [*results, *human]
-    status = {"perdure_status": "cancelled"}
-    return [AIMessage(id=spoken[0], content=spoken[1], additional_kwargs=status)]
+    return [*results, *(_kept(each) for each in mend.partials if _is_kept(each, ids, mend, open_calls=bool(results)))]
+
+
+def _results(messages: Sequence[BaseMessage], mend: Mend) -> list[AnyMessage]:
+    askers = {
+        result_id(message.id or "", asked.id): (message, asked)
+        for message in messages
+        if isinstance(message, AIMessage)
+        for asked in calls_of(message)
+    }
+    missing = missing_results(messages, mend.text)
+    return [mend.closing(*askers[each.id]) or each if each.id in askers else each for each in missing]
+
+
+def _is_kept(partial: Partial, ids: Collection[str | None], mend: Mend, *, open_calls: bool) -> bool:
+    if partial.id in ids or not partial.text.strip():
+        return False
+    if mend.calling is None:
+        return not open_calls
+    return partial.tasks.isdisjoint(mend.calling)
+
+
+def _kept(partial: Partial) -> AIMessage:
+    return AIMessage(id=partial.id, content=partial.text, additional_kwargs={"perdure_status": "cancelled"})
 
 
 def writer_node(graph: AnyGraph) -> str | None:

@@ -1,6 +1,7 @@
 """Claims due turns and drives them, within the limits of this process, until it is drained.
 
-Wakes by the `queue` bell, by the time a delayed turn falls due and by the sweep; never by polling. A turn with two
+Wakes by the `queue` bell, by the time a delayed turn falls due and by the sweep; never by polling. Approvals that nobody
+decides in time are denied when their time is over. A turn with two
 attempts without progress may be the one that kills the process: it is driven alone, so that its neighbours do not pay.
 """
 
@@ -34,6 +35,9 @@ SHORTEST_LOOK_SECONDS = 1.0
 CUT_SECONDS = 5.0
 """How long work that was cut may take to end; what ignores its cancel (a node that swallows it) is left behind."""
 
+LONGEST_SLEEP_SECONDS = 3600.0
+"""A wall clock that steps is noticed after so long."""
+
 log = structlog.get_logger("perdure.engine")
 
 
@@ -53,6 +57,7 @@ class Worker:
         self._suspect_since: float | None = None
         self._cancels = 0
         self._draining = False
+        self._expiring = asyncio.Event()
         self._claiming: asyncio.Task[None] | None = None
         self._others: list[asyncio.Task[None]] = []
         self._keeper = LeaseKeeper(clock, settings.lease_seconds)
@@ -84,7 +89,10 @@ class Worker:
         self._keeper.start()
         await self._recovery.sweep()
         self._claiming = asyncio.create_task(_guarded(self._claim_loop))
-        self._others = [asyncio.create_task(_guarded(loop)) for loop in (self._sweep_loop, self._cancel_loop)]
+        self._others = [asyncio.create_task(_guarded(loop)) for loop in self._loops()]
+
+    def _loops(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        return (self._sweep_loop, self._cancel_loop, self._expiry_loop)
 
     async def drain(self, deadline_seconds: float) -> None:
         """No new claims; running turns are handed back between two supersteps, at the deadline wherever they are."""
@@ -182,7 +190,14 @@ class Worker:
 
     def _start(self, attempt: LeasedAttempt, claimed_at: float, *, alone: bool) -> None:
         agent = self._agents[attempt.turn.agent]
-        drive = Drive(attempt, agent, self._store, self._clock, progressed=lambda: self._cleared(drive))
+        drive = Drive(
+            attempt,
+            agent,
+            self._store,
+            self._clock,
+            progressed=lambda: self._cleared(drive),
+            tool_timeout_seconds=self._settings.tool_timeout_seconds,
+        )
         self._keeper.hold(attempt, claimed_at, partial(asyncio.get_running_loop().call_soon_threadsafe, drive.lose))
         if alone:
             self._alone, self._suspect_since = drive, None
@@ -202,6 +217,8 @@ class Worker:
         self._keeper.drop(drive.attempt)
         if self._alone is drive:
             self._alone = None
+        if any(each.gate is not None and each.gate.expires_seconds is not None for each in drive.parked):
+            self._expiring.set()
         self._transport.ring("queue")
 
     async def _next_look(self) -> float:
@@ -214,7 +231,7 @@ class Worker:
             return longest
         return min(longest, max((due - self._clock.now()).total_seconds(), SHORTEST_LOOK_SECONDS))
 
-    # -- sweeping and cancels -----------------------------------------------------------------------------------------
+    # -- sweeping, expiry and cancels ---------------------------------------------------------------------------------
 
     async def _sweep_loop(self) -> None:
         while True:
@@ -225,6 +242,33 @@ class Worker:
                 log.error("orphans cannot be looked for now", error=error.message)
             except Exception:
                 log.exception("the sweep broke; it is tried again")
+
+    async def _expiry_loop(self) -> None:
+        while True:
+            self._expiring.clear()
+            await self._wait_for_expiry(await self._expire())
+
+    async def _expire(self) -> float | None:
+        """Denies what nobody decided in time. Seconds until the next approval is over, None when none is bounded."""
+        try:
+            due = await self._store.expire(self._clock.now())
+        except PerdureError as error:
+            log.error("approvals cannot be looked through now", error=error.message)
+            return self._settings.sweep_seconds
+        except Exception:
+            log.exception("the expiry of approvals broke; it is tried again")
+            return self._settings.sweep_seconds
+        return None if due is None else max((due - self._clock.now()).total_seconds(), 0.0)
+
+    async def _wait_for_expiry(self, seconds: float | None) -> None:
+        """So long, or until a turn waits for an approval that is bounded in time."""
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self._expiring.wait())]
+        if seconds is not None:
+            waits.append(asyncio.create_task(self._clock.sleep(min(seconds, LONGEST_SLEEP_SECONDS))))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end_all(waits)
 
     async def _cancel_loop(self) -> None:
         with self._transport.listen("cancel") as bell:

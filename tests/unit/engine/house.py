@@ -20,10 +20,23 @@ from perdure.events import Event, Fold, Frame, Gone
 from perdure.graph.load import HostedGraph
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.transport.local import LocalTransport
-from perdure.turns import ENDED, Accepted, Limits, Turn, TurnStatus
+from perdure.turns import (
+    ENDED,
+    Accepted,
+    Card,
+    CardState,
+    DecisionKind,
+    Limits,
+    Person,
+    Role,
+    Turn,
+    TurnStatus,
+    Verdict,
+)
 from tests.unit.engine.graphs import AnyGraph
 
 OWNER = "me"
+ME = Person("me", "me", Role.USER)
 PATIENCE_SECONDS = 20.0
 RESTING = ENDED | {TurnStatus.PARKED}
 
@@ -56,13 +69,26 @@ class House:
     ) -> Accepted:
         given = {"message": input} if isinstance(input, str) else {"input": input}
         return await self.agents.start(
-            OWNER,
+            ME,
             input=given,
             conversation=conversation,
             agent=agent,
             when_busy=busy,
             request_key=None,
         )
+
+    async def answer(self, accepted: Accepted, answers: Mapping[str, Any]) -> None:
+        """Answers to the graph's own questions, by interrupt id."""
+        said = {name: Verdict(DecisionKind.ANSWER, value=value) for name, value in answers.items()}
+        await self.agents.answer(ME, accepted.conversation, said)
+
+    async def waiting(self, accepted: Accepted) -> list[Card]:
+        """The open cards, oldest first, those of one park by what they ask about."""
+        cards = [card for card in await self.store.cards(OWNER, accepted.turn) if card.state is CardState.OPENED]
+        return sorted(cards, key=lambda card: (card.opened_at, card.call.tool if card.call else str(card.request)))
+
+    async def decide(self, card: Card, decision: str, **said: Any) -> None:
+        await self.agents.decide(ME, card.id, Verdict(DecisionKind(decision), **said))
 
     async def turn(self, accepted: Accepted) -> Turn:
         return await self.store.turn(OWNER, accepted.turn)
@@ -82,14 +108,14 @@ class House:
         return await graph.aget_state({"configurable": {"thread_id": accepted.conversation}})
 
     async def messages(self, accepted: Accepted) -> list[str]:
-        transcript = await self.agents.conversation(OWNER, accepted.conversation)
+        transcript = await self.agents.conversation(ME, accepted.conversation)
         return [f"{each['role']}: {each['content']}" for each in transcript.messages]
 
     async def journal(self, accepted: Accepted) -> list[Event]:
         return list(await self.store.events(accepted.conversation))
 
     async def frames(self, accepted: Accepted, after: int | None = None, *, follow: bool = False) -> list[Frame]:
-        stream = await self.agents.follow(OWNER, accepted.conversation, after=after, follow=follow)
+        stream = await self.agents.follow(ME, accepted.conversation, after=after, follow=follow)
         async with asyncio.timeout(PATIENCE_SECONDS):
             return [frame async for frame in stream if not isinstance(frame, Gone)]
 

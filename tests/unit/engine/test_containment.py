@@ -23,7 +23,7 @@ from perdure.graph.tools import ToolRegistry
 from perdure.store.base import Question
 from perdure.turns import FailureCode, TurnStatus
 from tests.unit.engine.graphs import AnyGraph, Values
-from tests.unit.engine.house import OWNER, House, hosted, open_house
+from tests.unit.engine.house import ME, House, hosted, open_house
 
 
 class Final(BaseException):
@@ -224,12 +224,12 @@ async def test_an_answer_that_no_state_holds_fails_its_turn_and_the_next_message
     async with open_house(tmp_path / "db", hosted("agent", one_node(run))) as house:
         accepted = await house.send({"done": []})
         await house.until(accepted, TurnStatus.PARKED)
-        (card,) = (await house.agents.turn(OWNER, accepted.turn)).cards
-        await house.agents.answer(OWNER, accepted.conversation, {card.interrupt_id: TOO_LARGE})
+        (card,) = (await house.agents.turn(ME, accepted.turn)).cards
+        await house.answer(accepted, {card.interrupt_id: TOO_LARGE})
         turn = await house.until(accepted, TurnStatus.FAILED)
         assert turn.failure is not None
         assert "64" in turn.failure.message
-        assert (await house.agents.conversation(OWNER, accepted.conversation)).resumable
+        assert (await house.agents.conversation(ME, accepted.conversation)).resumable
         after = await house.send({"done": ["something"]}, accepted.conversation)
         assert (await house.until(after)).status is TurnStatus.COMPLETED
 

@@ -16,17 +16,17 @@ from perdure.events import EventKind
 from perdure.graph.history import CANCELLED, NOT_RECORDED
 from perdure.turns import FailureCode, TurnStatus
 from tests.unit.engine.graphs import World, agent, chain, endless, questions
-from tests.unit.engine.house import OWNER, House, hosted, open_house
+from tests.unit.engine.house import ME, OWNER, House, hosted, open_house
 
 
 async def answer_all(house: House, accepted: Any, value: Any = "yes") -> None:
     cards = await house.store.cards(OWNER, accepted.turn)
     open_ones = {card.interrupt_id: value for card in cards if str(card.state) == "opened"}
-    await house.agents.answer(OWNER, accepted.conversation, open_ones)
+    await house.answer(accepted, open_ones)
 
 
 async def done(house: House, accepted: Any) -> list[str]:
-    transcript = await house.agents.conversation(OWNER, accepted.conversation)
+    transcript = await house.agents.conversation(ME, accepted.conversation)
     assert transcript.state is not None
     found: list[str] = transcript.state["done"]
     return found
@@ -126,7 +126,7 @@ async def test_a_node_that_fails_names_itself_and_the_resumed_turn_goes_on_where
         assert turn.failure.message == "The node 'two' failed: RuntimeError: two broke"
 
         world.failing.clear()
-        await house.agents.resume(OWNER, accepted.conversation)
+        await house.agents.resume(ME, accepted.conversation)
         assert (await house.until(accepted, TurnStatus.COMPLETED)).attempts == 2
         assert world.ran == ["one", "two"]
 
@@ -171,7 +171,7 @@ async def test_a_process_that_dies_in_the_repair_before_a_message_loses_neither(
                 await house.until(accepted, TurnStatus.FAILED)
             finally:
                 failpoints.arm("")
-            await house.agents.resume(OWNER, accepted.conversation)
+            await house.agents.resume(ME, accepted.conversation)
             await house.until(accepted, TurnStatus.COMPLETED)
             messages = await house.messages(accepted)
             assert messages.count(f"tool: {NOT_RECORDED}") == 1
@@ -196,7 +196,7 @@ async def test_the_step_limit_ends_the_turn_and_a_continue_gives_it_once_more(tm
         assert (turn.failure.code, turn.failure.reason) == (FailureCode.RECURSION_LIMIT, "recursion_limit")
         assert "used 3 steps" in turn.failure.message
         assert len(world.ran) == 3
-        await house.agents.resume(OWNER, accepted.conversation)
+        await house.agents.resume(ME, accepted.conversation)
         await house.until(accepted, TurnStatus.FAILED)
         assert len(world.ran) == 6
 
@@ -227,9 +227,9 @@ async def test_parallel_questions_wait_for_every_answer(tmp_path: Path) -> None:
         assert (await house.until(accepted)).status is TurnStatus.PARKED
         cards = await house.store.cards(OWNER, accepted.turn)
         assert sorted(card.request["question"] for card in cards) == ["q1", "q2"]
-        await house.agents.answer(OWNER, accepted.conversation, {cards[0].interrupt_id: "a"})
+        await house.answer(accepted, {cards[0].interrupt_id: "a"})
         assert (await house.turn(accepted)).status is TurnStatus.PARKED
-        await house.agents.answer(OWNER, accepted.conversation, {cards[1].interrupt_id: "b"})
+        await house.answer(accepted, {cards[1].interrupt_id: "b"})
         assert (await house.until(accepted, TurnStatus.COMPLETED)).attempts_without_progress == 0
         assert sorted(await done(house, accepted)) == ["a", "b"]
         assert sorted(world.ran) == ["q1", "q2"]
@@ -253,7 +253,7 @@ async def test_a_node_that_failed_between_its_questions_ends_with_a_named_reason
             await house.until(accepted, TurnStatus.PARKED)
             await answer_all(house, accepted)
         await house.until(accepted, TurnStatus.FAILED)
-        transcript = await house.agents.conversation(OWNER, accepted.conversation)
+        transcript = await house.agents.conversation(ME, accepted.conversation)
         assert not transcript.resumable
 
 
@@ -320,9 +320,9 @@ async def test_a_cancel_in_a_model_call_keeps_the_text_that_was_shown(tmp_path: 
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         accepted = await house.send("hello")
         await world.entered["word 0"].wait()
-        await house.agents.cancel(OWNER, accepted.turn)
+        await house.agents.cancel(ME, accepted.turn)
         assert (await house.until(accepted)).status is TurnStatus.CANCELLED
-        transcript = await house.agents.conversation(OWNER, accepted.conversation)
+        transcript = await house.agents.conversation(ME, accepted.conversation)
         assert [each["content"] for each in transcript.messages] == ["hello", "answer "]
         assert transcript.messages[-1]["status"] == "cancelled"
         assert not transcript.resumable
@@ -343,7 +343,7 @@ async def test_a_cancel_in_a_tool_tells_the_model_that_the_user_cancelled(tmp_pa
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         accepted = await house.send("call a")
         await world.entered["a"].wait()
-        await house.agents.cancel(OWNER, accepted.turn)
+        await house.agents.cancel(ME, accepted.turn)
         assert (await house.until(accepted)).status is TurnStatus.CANCELLED
         assert (await house.messages(accepted))[-1] == f"tool: {CANCELLED}"
         assert "a" not in world.ran
@@ -355,7 +355,7 @@ async def test_a_parked_turn_is_cancelled_with_its_questions(tmp_path: Path) -> 
     async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
         accepted = await house.send("call ask a")
         await house.until(accepted, TurnStatus.PARKED)
-        await house.agents.cancel(OWNER, accepted.turn)
+        await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         (card,) = await house.store.cards(OWNER, accepted.turn)
         assert str(card.state) == "closed"
@@ -366,7 +366,7 @@ async def test_a_turn_cancelled_before_it_began_leaves_its_message_and_calls_no_
     world = World()
     async with open_house(tmp_path / "db", hosted("agent", agent(world)), start=False) as house:
         accepted = await house.send("hello")
-        await house.agents.cancel(OWNER, accepted.turn)
+        await house.agents.cancel(ME, accepted.turn)
         await house.worker.start()
         assert (await house.until(accepted)).status is TurnStatus.CANCELLED
         assert await house.messages(accepted) == ["user: hello"]
@@ -381,7 +381,7 @@ async def test_a_cancel_before_the_start_behind_a_failed_turn_does_not_blame_the
         await house.until(failed)
     async with open_house(path, hosted("agent", agent(world)), start=False) as house:
         accepted = await house.send("next", failed.conversation)
-        await house.agents.cancel(OWNER, accepted.turn)
+        await house.agents.cancel(ME, accepted.turn)
         await house.worker.start()
         await house.until(accepted, TurnStatus.CANCELLED)
         assert (await house.messages(accepted))[-2:] == [f"tool: {NOT_RECORDED}", "user: next"]
@@ -391,7 +391,7 @@ async def test_a_cancel_that_comes_too_late_changes_nothing(tmp_path: Path) -> N
     async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
         accepted = await house.send("hello")
         await house.until(accepted, TurnStatus.COMPLETED)
-        assert (await house.agents.cancel(OWNER, accepted.turn)).status is TurnStatus.COMPLETED
+        assert (await house.agents.cancel(ME, accepted.turn)).status is TurnStatus.COMPLETED
 
 
 # -- what may be stored -------------------------------------------------------------------------------------------------
@@ -433,5 +433,5 @@ async def test_a_type_of_the_settings_is_stored_and_read_back(tmp_path: Path) ->
         accepted = await house.send({"anything": None})
         assert (await house.until(accepted)).status is TurnStatus.COMPLETED
         assert (await house.state(accepted)).values == {"anything": Listed(1)}
-        transcript = await house.agents.conversation(OWNER, accepted.conversation)
+        transcript = await house.agents.conversation(ME, accepted.conversation)
         assert transcript.state == {"anything": {"value": 1}}

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from perdure.errors import StateTypeNotAllowed, TurnNotResumable
 from perdure.turns import FailureCode, TurnStatus
 from tests.unit.engine.graphs import AnyGraph
-from tests.unit.engine.house import OWNER, House, hosted, open_house
+from tests.unit.engine.house import ME, OWNER, House, hosted, open_house
 
 
 class Lists(TypedDict, total=False):
@@ -81,9 +81,9 @@ CASES: dict[str, tuple[Any, Any, Any]] = {
 
 
 async def readable(house: House, conversation: str, turn: str) -> None:
-    await house.agents.conversation(OWNER, conversation)
-    await house.agents.turn(OWNER, turn)
-    assert [each async for each in house.agents.export(OWNER, conversation)]
+    await house.agents.conversation(ME, conversation)
+    await house.agents.turn(ME, turn)
+    assert [each async for each in house.agents.export(ME, conversation)]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -92,7 +92,7 @@ async def test_what_the_state_does_not_take_fails_one_turn_and_no_more(tmp_path:
     async with open_house(tmp_path / "db", hosted("agent", make())) as house:
         before = await house.send(good)
         assert (await house.until(before)).status is TurnStatus.COMPLETED
-        kept = (await house.agents.conversation(OWNER, before.conversation)).state
+        kept = (await house.agents.conversation(ME, before.conversation)).state
         failed = await house.send(bad, before.conversation)
         turn = await house.until(failed)
         assert turn.failure is not None
@@ -101,12 +101,12 @@ async def test_what_the_state_does_not_take_fails_one_turn_and_no_more(tmp_path:
         await readable(house, before.conversation, failed.turn)
         if turn.failure.reason == "state_rejected":
             with pytest.raises(TurnNotResumable, match="Send a new message"):
-                await house.agents.resume(OWNER, before.conversation)
+                await house.agents.resume(ME, before.conversation)
         after = await house.send(good, before.conversation)
         ended = await house.until(after)
         assert (ended.status, ended.failure) == (TurnStatus.COMPLETED, None)
         assert kept is not None
-        shown = (await house.agents.conversation(OWNER, before.conversation)).state
+        shown = (await house.agents.conversation(ME, before.conversation)).state
         assert shown is not None
         assert shown["out"][: len(kept["out"])] == kept["out"]
         await readable(house, before.conversation, after.turn)
@@ -172,4 +172,4 @@ async def test_a_type_that_may_not_be_read_back_is_never_passed_over(tmp_path: P
         graph.aget_state = blocked  # type: ignore[method-assign,assignment]
         house.agents._threads._graph = lambda _: graph  # type: ignore[method-assign,assignment]
         with pytest.raises(StateTypeNotAllowed):
-            await house.agents.conversation(OWNER, done.conversation)
+            await house.agents.conversation(ME, done.conversation)

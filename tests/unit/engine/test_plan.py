@@ -11,9 +11,11 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END
-from langgraph.types import Command, StateSnapshot
+from langgraph.types import StateSnapshot
 
+from perdure.engine.answers import Answers
 from perdure.engine.plan import (
+    AskAnew,
     Begin,
     Breakpoints,
     Cancel,
@@ -28,7 +30,7 @@ from perdure.engine.plan import (
     finished,
     plan,
 )
-from perdure.turns import Turn, TurnStatus
+from perdure.turns import Card, CardState, DecisionKind, Turn, TurnStatus, Verdict
 from tests.unit.engine.graphs import AnyGraph, World, agent, chain, questions
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -60,6 +62,12 @@ def turn(id: str = "T1", *, input: Any = None, cancelled: bool = False) -> Turn:
     )
 
 
+def card(interrupt_id: str, request: Any, value: Any) -> Card:
+    verdict = Verdict(DecisionKind.ANSWER, value=value, by="me", at=NOW)
+    state = CardState.DECIDED
+    return Card("card", "T1", "thread", "me", interrupt_id, "interrupt", request, state, NOW, verdict)
+
+
 class Thread:
     def __init__(self, graph: AnyGraph) -> None:
         self.graph = copy.copy(graph)
@@ -76,8 +84,12 @@ class Thread:
     async def head(self) -> StateSnapshot:
         return await self.graph.aget_state(self.config(""), subgraphs=True)
 
-    async def plan(self, claimed: Turn, answers: Any = None, breakpoints: Breakpoints | None = None) -> Plan:
-        return plan(claimed, await self.head(), answers or {}, breakpoints or Breakpoints())
+    async def plan(
+        self, claimed: Turn, answers: Any = None, breakpoints: Breakpoints | None = None, *, again: bool = False
+    ) -> Plan:
+        """`answers`: interrupt id → (what was asked, the answer)."""
+        cards = Answers({name: card(name, *each) for name, each in (answers or {}).items()})
+        return plan(claimed, await self.head(), cards, breakpoints or Breakpoints(), again=again)
 
 
 def said(text: str, id: str = "h1") -> dict[str, Any]:
@@ -114,7 +126,7 @@ async def test_open_calls_alone_ask_for_a_repair() -> None:
     await thread.graph.aupdate_state(thread.config("T1"), None, as_node=END)
     head = await thread.head()
     assert head.tasks == ()
-    assert plan(turn("T2", input=MESSAGE), head, {}, Breakpoints(), open_calls=True) == Begin(repair=True)
+    assert plan(turn("T2", input=MESSAGE), head, Answers({}), Breakpoints(), open_calls=True) == Begin(repair=True)
 
 
 async def test_a_repaired_thread_whose_head_is_already_this_turns_still_takes_its_input() -> None:
@@ -160,36 +172,31 @@ async def test_a_task_with_recorded_writes_and_no_step_is_not_a_finished_turn() 
 async def test_it_stays_parked_until_every_question_is_answered() -> None:
     thread = await Thread(questions(World(), ["q1", "q2"], parallel=True)).run({"done": []})
     first, second = (await thread.head()).interrupts
-    waiting = await thread.plan(turn(), {first.id: "yes"})
+    waiting = await thread.plan(turn(), {first.id: (first.value, "yes")})
     assert isinstance(waiting, Stay)
     assert [question.id for question in waiting.questions] == [first.id, second.id]
-    assert await thread.plan(turn(), {first.id: 1, second.id: 2, "of another step": 3}) == Resume(
-        {first.id: 1, second.id: 2}
-    )
+    all_of_them = {first.id: (first.value, 1), second.id: (second.value, 2), "of another step": ("?", 3)}
+    assert await thread.plan(turn(), all_of_them) == Resume({first.id: 1, second.id: 2})
 
 
-async def test_a_first_question_is_answered_again_after_its_node_failed() -> None:
-    world = World(failing={"ask"})
-    thread = await Thread(questions(world, ["q1"])).run({"done": []})
+async def test_an_answer_to_another_question_under_the_same_id_is_none() -> None:
+    thread = await Thread(questions(World(), ["q1"])).run({"done": []})
     (question,) = (await thread.head()).interrupts
-    await thread.run(Command(resume={question.id: "a1"}))
-    assert await thread.plan(turn(), {question.id: "a1"}) == Resume({question.id: "a1"})
+    assert isinstance(await thread.plan(turn(), {question.id: ({"question": "q0"}, "yes")}), Stay)
 
 
-async def test_a_later_question_of_a_failed_node_is_not_answered_again() -> None:
-    world = World()
-    thread = await Thread(questions(world, ["q1", "q2"])).run({"done": []})
-    (first,) = (await thread.head()).interrupts
-    await thread.run(Command(resume={first.id: "a1"}))
-    (second,) = (await thread.head()).interrupts
-    answers = {first.id: "a1", second.id: "a2"}
-    assert await thread.plan(turn(), answers) == Resume({second.id: "a2"})
+async def test_after_an_attempt_that_ended_without_a_park_the_graph_is_asked_anew() -> None:
+    thread = await Thread(questions(World(), ["q1"])).run({"done": []})
+    (question,) = (await thread.head()).interrupts
+    assert await thread.plan(turn(), {question.id: (question.value, "a1")}, again=True) == AskAnew()
+    assert await thread.plan(turn(), {question.id: ({"question": "q0"}, "a1")}, again=True) == AskAnew()
+    assert await thread.plan(turn(), {question.id: (question.value, "a1")}) == Resume({question.id: "a1"})
 
-    world.failing.add("ask")
-    await thread.run(Command(resume={second.id: "a2"}))
-    decided = await thread.plan(turn(), answers)
-    assert isinstance(decided, Refuse)
-    assert decided.failure.reason == "answer_reuse"
+
+async def test_a_question_that_nobody_was_asked_yet_parks_without_running_anything() -> None:
+    """The process died between the commit of the question and the park."""
+    thread = await Thread(questions(World(), ["q1"])).run({"done": []})
+    assert isinstance(await thread.plan(turn(), {}, again=True), Stay)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +207,10 @@ async def test_a_static_breakpoint_is_passed_only_by_its_own_answer(compiled: di
     head = await thread.head()
     stop = Breakpoints(compiled.get("interrupt_before", ()), compiled.get("interrupt_after", ()), ran)
     assert await thread.plan(turn(), {}, stop) == ParkAtBreakpoint(breakpoint_id(head), ["two"])
-    assert await thread.plan(turn(), {"breakpoint-elsewhere": True}, stop) == ParkAtBreakpoint(
+    assert await thread.plan(turn(), {"breakpoint-elsewhere": (None, True)}, stop) == ParkAtBreakpoint(
         breakpoint_id(head), ["two"]
     )
-    assert await thread.plan(turn(), {breakpoint_id(head): True}, stop) == Continue()
+    assert await thread.plan(turn(), {breakpoint_id(head): (None, True)}, stop) == Continue()
 
 
 def test_a_star_stops_at_every_node_but_the_hidden_ones() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 
-from perdure.engine.relay import COALESCE_CHARACTERS, COALESCE_SECONDS, Relay
+from perdure.engine.relay import COALESCE_CHARACTERS, COALESCE_SECONDS, Partial, Relay
 from perdure.store.base import LeasedAttempt
 from perdure.testing import FakeClock
 
@@ -29,8 +29,9 @@ class Scene:
         self.recorder = Recorder()
         self.relay = Relay(cast("LeasedAttempt", self.recorder), self.clock, recorded, step)
 
-    def hear(self, text: str, id: str = "m1") -> None:
-        self.relay.feed({"type": "messages", "ns": (), "data": (AIMessageChunk(content=text, id=id), {})})
+    def hear(self, text: str, id: str = "m1", place: str = "model:t1") -> None:
+        heard = (AIMessageChunk(content=text, id=id), {"langgraph_checkpoint_ns": place})
+        self.relay.feed({"type": "messages", "ns": (), "data": heard})
 
     def task(self, name: str, ns: tuple[str, ...] = (), **more: Any) -> None:
         self.relay.feed({"type": "tasks", "ns": ns, "data": {"id": f"task-{name}", "name": name, **more}})
@@ -78,7 +79,6 @@ async def test_two_messages_are_never_mixed() -> None:
     scene.hear("c", "m2")
     scene.relay.close()
     assert scene.out == [("m1", "a"), ("m1", "b"), ("m2", "c")]
-    assert scene.relay.spoken() == ("m2", "c")
 
 
 async def test_whole_messages_and_empty_chunks_are_no_tokens() -> None:
@@ -87,7 +87,27 @@ async def test_whole_messages_and_empty_chunks_are_no_tokens() -> None:
     scene.hear("")
     scene.relay.close()
     assert scene.out == []
-    assert scene.relay.spoken() is None
+    assert scene.relay.spoken() == []
+
+
+async def test_a_call_that_is_made_again_takes_the_place_of_what_was_said_before() -> None:
+    scene = Scene()
+    scene.hear("half an ans", "m1")
+    scene.hear("whole", "m2")
+    assert scene.relay.spoken() == [Partial("m2", "whole", frozenset({"t1"}))]
+
+
+async def test_all_that_is_said_side_by_side_counts() -> None:
+    scene = Scene()
+    scene.hear("a", "m1", "left:t1")
+    scene.hear("b", "m2", "right:t2|inner:t3")
+    scene.hear("c", "m3", "left:t1")
+    scene.hear("d", "m1", "left:t1")
+    assert scene.relay.spoken() == [
+        Partial("m1", "ad", frozenset({"t1"})),
+        Partial("m2", "b", frozenset({"t2", "t3"})),
+        Partial("m3", "c", frozenset({"t1"})),
+    ]
 
 
 async def test_discarded_text_never_leaves() -> None:

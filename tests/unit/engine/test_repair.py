@@ -14,6 +14,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import StateSnapshot
 
 from perdure import failpoints
+from perdure.engine.relay import Partial
 from perdure.engine.repair import (
     Mend,
     additions,
@@ -25,7 +26,7 @@ from perdure.engine.repair import (
     writer_node,
 )
 from perdure.failpoints import FailpointError
-from perdure.graph.history import CANCELLED, NOT_RECORDED
+from perdure.graph.history import CANCELLED, NOT_RECORDED, Asked
 from tests.unit.engine.graphs import AnyGraph, World, agent, chain
 
 CALLS = AIMessage(
@@ -69,7 +70,7 @@ async def cut_in_tools(world: World) -> AnyGraph:
 
 async def test_a_finished_sibling_keeps_its_result_and_the_cut_call_gets_one() -> None:
     graph = await cut_in_tools(World())
-    await repair(graph, "thread", "T1", cancelled(None, None))
+    await repair(graph, "thread", "T1", cancelled(None))
     state = await head(graph)
     assert state.tasks == ()
     assert await texts(graph) == ["human:call a b", "ai:Calling. ", "tool:done", f"tool:{CANCELLED}"]
@@ -83,10 +84,10 @@ async def test_a_repair_that_was_killed_anywhere_is_done_again_with_the_same_res
     failpoints.arm(f"repair.{side}:error@{at}")
     try:
         with pytest.raises(FailpointError):
-            await repair(graph, "thread", "T1", cancelled(None, None))
+            await repair(graph, "thread", "T1", cancelled(None))
     finally:
         failpoints.arm("")
-    await repair(graph, "thread", "T1", cancelled(None, None))
+    await repair(graph, "thread", "T1", cancelled(None))
     assert await texts(graph) == ["human:call a b", "ai:Calling. ", "tool:done", f"tool:{CANCELLED}"]
     assert (await head(graph)).tasks == ()
 
@@ -103,8 +104,8 @@ async def test_the_next_turn_goes_on_from_a_repaired_thread() -> None:
 async def test_a_message_that_was_never_sent_to_the_graph_is_in_the_thread_after_its_cancel() -> None:
     world = World()
     graph = bound(agent(world))
-    await repair(graph, "thread", "T1", cancelled(HumanMessage("hello", id="h1"), None))
-    await repair(graph, "thread", "T1", cancelled(HumanMessage("hello", id="h1"), None))
+    await repair(graph, "thread", "T1", cancelled(HumanMessage("hello", id="h1")))
+    await repair(graph, "thread", "T1", cancelled(HumanMessage("hello", id="h1")))
     assert await texts(graph) == ["human:hello"]
     assert (await head(graph)).tasks == ()
     assert world.ran == []
@@ -122,7 +123,7 @@ async def test_a_graph_without_messages_only_ends_its_tasks() -> None:
 
 def test_shown_text_is_kept_when_no_call_is_open() -> None:
     said = [HumanMessage("hello", id="h1")]
-    (kept,) = additions(said, cancelled(None, ("ai-1", "half an ans")))
+    (kept,) = additions(said, cancelled(None, [Partial("ai-1", "half an ans")]))
     assert isinstance(kept, AIMessage)
     assert (kept.id, kept.content, kept.tool_calls) == ("ai-1", "half an ans", [])
     assert kept.additional_kwargs == {"perdure_status": "cancelled"}
@@ -130,9 +131,27 @@ def test_shown_text_is_kept_when_no_call_is_open() -> None:
 
 def test_text_that_is_committed_or_comes_from_inside_a_tool_is_not_kept() -> None:
     whole = AIMessage("whole", id="ai-1")
-    assert additions([HumanMessage("hello", id="h1"), whole], cancelled(None, ("ai-1", "who"))) == []
-    inside = additions([HumanMessage("hello", id="h1"), CALLS], cancelled(None, ("inner", "thinking")))
+    assert additions([HumanMessage("hello", id="h1"), whole], cancelled(None, [Partial("ai-1", "who")])) == []
+    inside = additions([HumanMessage("hello", id="h1"), CALLS], cancelled(None, [Partial("inner", "thinking")]))
     assert [message.type for message in inside] == ["tool", "tool"]
+
+
+def test_what_is_said_beside_an_open_call_is_kept_and_what_is_said_inside_of_it_is_not() -> None:
+    said = [HumanMessage("hello", id="h1"), CALLS]
+    beside = Partial("ai-2", "meanwhile", frozenset({"task-2"}))
+    inside = Partial("ai-3", "thinking", frozenset({"task-1", "inner"}))
+    found = additions(said, cancelled(None, [inside, beside], calling={"task-1"}))
+    assert [message.id for message in found][2:] == ["ai-2"]
+    assert [message.type for message in found] == ["tool", "tool", "ai"]
+
+
+def test_a_call_gets_what_is_known_of_it() -> None:
+    def closing(asker: AIMessage, asked: Asked) -> ToolMessage | None:
+        known = asked.id == "call-b" and asker.id == "ai"
+        return ToolMessage("recorded", tool_call_id=asked.id, id="r-b") if known else None
+
+    first, second = additions([HumanMessage("go", id="h1"), CALLS], Mend(closing=closing))
+    assert (first.content, second.content, second.id) == (NOT_RECORDED, "recorded", "r-b")
 
 
 def test_only_what_the_unfinished_turn_left_is_mended() -> None:

@@ -25,7 +25,7 @@ from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
 from perdure.turns import CardState, FailureCode, Limits, TurnStatus
 from tests.unit.engine.graphs import Values, World, agent, chain, questions
-from tests.unit.engine.house import OWNER, House, hosted, make_house, open_house
+from tests.unit.engine.house import ME, OWNER, House, hosted, make_house, open_house
 
 
 async def eventually(condition: Any) -> None:
@@ -184,7 +184,7 @@ async def test_an_agent_with_manual_policy_waits_for_a_person(tmp_path: Path) ->
         assert turn.failure is not None
         assert turn.failure.code is FailureCode.OWNER_DIED
         assert world.ran == []
-        await house.agents.resume(OWNER, accepted.conversation)
+        await house.agents.resume(ME, accepted.conversation)
         await house.until(accepted, TurnStatus.COMPLETED)
 
 
@@ -474,7 +474,7 @@ async def test_a_question_that_was_parked_costs_no_attempt_when_the_process_dies
         turn = await house.turn(accepted)
         assert (turn.status, turn.attempts) == (TurnStatus.PARKED, 1)
         (card,) = await house.store.cards(OWNER, accepted.turn)
-        await house.agents.answer(OWNER, accepted.conversation, {card.interrupt_id: "yes"})
+        await house.answer(accepted, {card.interrupt_id: "yes"})
         await house.until(accepted, TurnStatus.COMPLETED)
         kinds = [event.kind for event in await house.journal(accepted)]
         assert EventKind.REWIND not in kinds
@@ -508,7 +508,7 @@ async def test_a_death_between_two_nodes_questions_asks_the_second_after_the_fir
             opened = [card for card in await house.store.cards(OWNER, accepted.turn) if card.state is CardState.OPENED]
             assert [card.request for card in opened] == [{"question": question}]
             answer = {opened[0].interrupt_id: f"answer to {question}"}
-            await house.agents.answer(OWNER, accepted.conversation, answer)
+            await house.answer(accepted, answer)
         await house.until(accepted, TurnStatus.COMPLETED)
         done = (await house.state(accepted)).values["done"]
         assert sorted(done) == ["answer to q1", "answer to q2"]
