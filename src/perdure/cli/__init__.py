@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from perdure import failpoints
-from perdure.cli import configuration, conversations, demo, doctor, files, serve, turns
+from perdure.cli import approvals, configuration, conversations, demo, doctor, files, people, serve, turns
 from perdure.cli.chat import chat
 from perdure.cli.output import AsJson, Exit, hint, print_json, say
 from perdure.errors import ConfigurationError, PerdureError
@@ -28,6 +28,9 @@ app.command()(demo.demo)
 app.command()(chat)
 app.add_typer(conversations.app, name="conversations")
 app.add_typer(turns.app, name="turns")
+app.add_typer(approvals.app, name="approvals")
+app.add_typer(people.app, name="tokens")
+app.command()(people.audit)
 app.command()(conversations.export)
 app.command()(files.backup)
 app.command()(files.restore)

@@ -23,11 +23,14 @@ CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 60.0
 """A stream that says nothing for so long, not even `ping`, is dead."""
 
+PAGE = 200
+
 GIVE_UP_SECONDS = 300.0
 """How long a stream is looked for without one answer before a person is told."""
 
 _ENVELOPE = frozenset({"seq", "conversation", "turn", "attempt", "at"})
 _KINDS = frozenset(str(kind) for kind in EventKind)
+_TOLD = frozenset({"code", "message", "conversation", "turn"})
 _WORTH_WAITING = frozenset({502, 503, 504})
 
 
@@ -46,8 +49,15 @@ Locate = Callable[[], Server | None]
 class Refused(PerdureError):
     """The server answered with an error envelope."""
 
-    def __init__(self, status: int, code: str, message: str, turn: str | None = None) -> None:
-        super().__init__(message, turn=turn)
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        turn: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, turn=turn, details=details)
         self.status = status
         self.code = code
 
@@ -99,6 +109,17 @@ class Client:
 
     async def delete(self, path: str, **parameters: Any) -> None:
         await self._send("DELETE", path, params=_given(parameters))
+
+    async def pages(self, path: str, **parameters: Any) -> AsyncGenerator[Any, None]:
+        """The items of every page, in order."""
+        cursor: str | None = None
+        while True:
+            page = await self.get(path, cursor=cursor, limit=PAGE, **parameters)
+            for item in page["items"]:
+                yield item
+            cursor = page["next"]
+            if cursor is None:
+                return
 
     async def start(self, body: Mapping[str, Any]) -> Any:
         """POST /api/chat, repeated over a restart under one idempotency key: the message is accepted exactly once."""
@@ -215,7 +236,8 @@ def _refusal(response: httpx2.Response) -> Refused:
     if not isinstance(body, dict):
         body = {}
     message = str(body.get("message") or f"The server answered {response.status_code}.")
-    return Refused(response.status_code, str(body.get("code") or "INTERNAL"), message, body.get("turn"))
+    details = {name: value for name, value in body.items() if name not in _TOLD}
+    return Refused(response.status_code, str(body.get("code") or "INTERNAL"), message, body.get("turn"), details)
 
 
 def frame_of(sent: ServerSentEvent) -> Frame | None:

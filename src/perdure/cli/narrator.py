@@ -111,11 +111,11 @@ class Narrator:
     def _approval(self, approval: Mapping[str, Any]) -> None:
         card = approval["card"]
         if approval["state"] != "opened":
-            self.questions.pop(card, None)
+            if self.questions.pop(card, None) is not None and approval["state"] == "decided":
+                self._note(f"  {_decided(approval)}")
         elif card not in self.questions:
             self.questions[card] = approval
-            self._break()
-            self._note(f"waits for a decision: {shortened(_arguments(approval.get('request')), 400)}", "yellow")
+            self._note(_waits(approval), "yellow")
 
     def _ending(self, event: Event) -> None:
         self._break()
@@ -137,6 +137,21 @@ class Narrator:
     def _note(self, text: str, style: str = "dim") -> None:
         self._break()
         self.notes.print(Text(clean(text), style=style))
+
+
+def _waits(approval: Mapping[str, Any]) -> str:
+    if not approval.get("tool"):  # a question of the graph's own
+        return f"waits for a decision: {shortened(_arguments(approval.get('request')), 400)}"
+    call = f"{approval['tool']}({shortened(_arguments(approval), 400)})"
+    if approval.get("kind") == "uncertain":
+        return f"waits for a decision: did {call} happen? {approval.get('why') or ''}"
+    return f"waits for a decision: {call}"
+
+
+def _decided(approval: Mapping[str, Any]) -> str:
+    """`deny by ann: not now`"""
+    note = f": {shortened(approval['note'])}" if approval.get("note") else ""
+    return f"{approval.get('decision') or 'decided'} by {approval.get('decided_by') or 'somebody'}{note}"
 
 
 def _arguments(data: Any) -> str:

@@ -42,6 +42,16 @@ def clean(text: str) -> str:
     return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
+_UNSEEN = re.compile(r"[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff9-\ufffb]")
+"""What a terminal obeys or does not show, and JSON does not escape by itself."""
+
+
+def exact(value: Any) -> str:
+    """JSON on one line in which every character can be seen: what a person approves must be what is shown."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
 def say(text: str, style: str = "") -> None:
     out.print(Text(clean(text), style=style))
 

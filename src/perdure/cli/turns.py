@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 import typer
 
+from perdure.cli.cards import json_or_text, open_cards, tell, tell_commands
 from perdure.cli.client import Client
 from perdure.cli.conversations import Cursor, Limit, OfAgent, tell_next
 from perdure.cli.flags import settings_flags
-from perdure.cli.output import AsJson, hint, local_time, print_json, print_table, say, seconds_between
+from perdure.cli.output import AsJson, exact, hint, local_time, print_json, print_table, say, seconds_between, shortened
 from perdure.cli.session import reading, writing
 from perdure.config import Settings
 from perdure.errors import PerdureError, TurnNotResumable
@@ -61,7 +61,7 @@ async def list_turns(
 @app.command()
 @settings_flags()
 async def show(settings: Settings, turn: Identity, as_json: AsJson = False) -> None:
-    """A turn with its attempts and open questions."""
+    """A turn with its attempts, its tool calls and what waits for a decision."""
     async with reading(settings) as client:
         found = await client.get(f"/api/turns/{turn}")
     if as_json:
@@ -82,17 +82,23 @@ async def show(settings: Settings, turn: Identity, as_json: AsJson = False) -> N
         for attempt in found["attempts"]
     ]
     print_table(("attempt", "outcome", "started", "took", "owner"), rows, empty="No attempt yet.")
-    for card in open_questions(found):
-        say(f"waits for an answer: {json.dumps(card['request'], ensure_ascii=False)}", "yellow")
-        hint(f"perdure turns answer {found['id']} {card['interrupt_id']} JSON")
+    if found["calls"]:
+        print_table(("call", "effect", "state", "starts", "took", "key"), map(_call, found["calls"]), empty="")
+    for card in open_cards(found):
+        tell(card, say)
+        tell_commands(card)
+
+
+def _call(call: dict[str, Any]) -> tuple[Any, ...]:
+    outcome = call["status"] if call["state"] == "done" and call["status"] == "error" else call["state"]
+    why = f": {shortened(call['error'], 80)}" if call["error"] else ""
+    took = f"{seconds_between(call['started_at'], call['ended_at']):.1f} s" if call["ended_at"] else ""
+    what = shortened(f"{call['name']} {exact(call['arguments'])}", 60)
+    return what, call["effect_class"], f"{outcome}{why}", call["starts"], took, call["key"]
 
 
 def _sentence(error: Any) -> str:
     return str(error.get("message", error)) if isinstance(error, dict) else str(error)
-
-
-def open_questions(turn: dict[str, Any]) -> list[dict[str, Any]]:
-    return [card for card in turn.get("cards", ()) if card["state"] == "opened"]
 
 
 @app.command()
@@ -155,17 +161,10 @@ async def answer(
     question: Annotated[str, typer.Argument(help="The question's id (see: perdure turns show).")],
     value: Annotated[str, typer.Argument(help="JSON; what is not JSON is taken as text.")],
 ) -> None:
-    """Answers a question of a parked turn. The first answer counts."""
+    """Answers a question of a parked turn. The first answer counts. Cards about tool calls: perdure approvals."""
     async with writing(settings) as client:
         found = await client.get(f"/api/turns/{turn}")
         await client.post(
             "/api/chat", {"conversation": found["conversation"], "resume": {question: json_or_text(value)}}
         )
     hint("answered")
-
-
-def json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value

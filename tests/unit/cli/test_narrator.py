@@ -94,3 +94,27 @@ def test_a_failure_is_told_with_its_code_and_sentence() -> None:
         )
     )
     assert "RECURSION_LIMIT" in notes.getvalue() and "Use resume." in notes.getvalue()
+
+
+def test_a_call_that_waits_is_shown_with_its_arguments_and_then_with_who_decided() -> None:
+    shown, _, notes = narrator()
+    call = {"card": "k", "interrupt_id": "gate-1", "tool": "restart_service", "arguments": {"name": "web"}}
+    shown.show(event(1, EventKind.APPROVAL, **call, kind="approval", state="opened"))
+    shown.show(
+        event(
+            2,
+            EventKind.APPROVAL,
+            **call,
+            kind="approval",
+            state="decided",
+            decision="deny",
+            decided_by="ann",
+            note="no",
+        )
+    )
+    shown.show(event(3, EventKind.APPROVAL, **call | {"card": "l"}, kind="uncertain", state="opened", why="It died."))
+    shown.show(event(4, EventKind.APPROVAL, **call | {"card": "l"}, kind="uncertain", state="closed"))
+    told = notes.getvalue()
+    assert 'waits for a decision: restart_service(name="web")' in told and "deny by ann: no" in told
+    assert 'did restart_service(name="web") happen? It died.' in told
+    assert shown.questions == {} and told.count(" by ") == 1
