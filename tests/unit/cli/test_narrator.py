@@ -98,22 +98,12 @@ def test_a_failure_is_told_with_its_code_and_sentence() -> None:
 
 def test_a_call_that_waits_is_shown_with_its_arguments_and_then_with_who_decided() -> None:
     shown, _, notes = narrator()
-    call = {"card": "k", "interrupt_id": "gate-1", "tool": "restart_service", "arguments": {"name": "web"}}
-    shown.show(event(1, EventKind.APPROVAL, **call, kind="approval", state="opened"))
-    shown.show(
-        event(
-            2,
-            EventKind.APPROVAL,
-            **call,
-            kind="approval",
-            state="decided",
-            decision="deny",
-            decided_by="ann",
-            note="no",
-        )
-    )
-    shown.show(event(3, EventKind.APPROVAL, **call | {"card": "l"}, kind="uncertain", state="opened", why="It died."))
-    shown.show(event(4, EventKind.APPROVAL, **call | {"card": "l"}, kind="uncertain", state="closed"))
+    call = {"tool": "restart_service", "arguments": {"name": "web"}}
+    opened = {**call, "card": "k", "kind": "approval", "state": "opened"}
+    unsure = {**call, "card": "l", "kind": "uncertain", "state": "opened", "why": "It died."}
+    denied = {**opened, "state": "decided", "decision": "deny", "decided_by": "ann", "note": "no"}
+    for seq, payload in enumerate((opened, denied, unsure, {**unsure, "state": "closed"}), 1):
+        shown.show(Event(seq, "c", "t", 1, EventKind.APPROVAL, AT, payload))
     told = notes.getvalue()
     assert 'waits for a decision: restart_service(name="web")' in told and "deny by ann: no" in told
     assert 'did restart_service(name="web") happen? It died.' in told
