@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from perdure.errors import NotReady
-from perdure.turns import RequestKey
+from perdure.turns import DecisionKind, RequestKey, Verdict
 from tests.unit.engine.graphs import World, agent
-from tests.unit.engine.house import OWNER, hosted, open_house
+from tests.unit.engine.house import ME, OWNER, hosted, open_house
 
 
 async def test_a_server_that_drains_takes_no_message_no_resume_and_no_answer(tmp_path: Path) -> None:
@@ -23,8 +23,8 @@ async def test_a_server_that_drains_takes_no_message_no_resume_and_no_answer(tmp
         with pytest.raises(NotReady):
             await house.send("too late", done.conversation)
         with pytest.raises(NotReady):
-            await house.agents.resume(OWNER, done.conversation, RequestKey("key", "digest"))
+            await house.agents.resume(ME, done.conversation, RequestKey("key", "digest"))
         with pytest.raises(NotReady):
-            await house.agents.answer(OWNER, done.conversation, {"i": "yes"})
+            await house.agents.answer(ME, done.conversation, {"i": Verdict(DecisionKind.ANSWER, value="yes")})
         assert len((await house.store.turns(OWNER, limit=50, cursor=None)).items) == turns
         assert await house.agents.unready() is not None

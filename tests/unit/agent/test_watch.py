@@ -12,9 +12,9 @@ import pytest
 
 from perdure.errors import BadRequest, NotFound, TurnInProgress, TurnNotResumable
 from perdure.events import Event, EventKind, Fold, Frame, Gone, ListsReset, Reset
-from perdure.turns import Accepted, Change, TurnStatus
+from perdure.turns import Accepted, Change, DecisionKind, Person, TurnStatus, Verdict
 from tests.unit.engine.graphs import World, agent, chain
-from tests.unit.engine.house import OWNER, PATIENCE_SECONDS, House, folded, hosted, open_house
+from tests.unit.engine.house import ME, OWNER, PATIENCE_SECONDS, House, folded, hosted, open_house
 
 
 class Watcher:
@@ -28,7 +28,7 @@ class Watcher:
 
     async def _read(self, house: House, accepted: Accepted, after: int | None, follow: bool) -> None:
         stream: AsyncIterator[Frame | Gone] = await house.agents.follow(
-            OWNER, accepted.conversation, after=after, follow=follow
+            ME, accepted.conversation, after=after, follow=follow
         )
         async for frame in stream:
             if isinstance(frame, Gone):
@@ -157,7 +157,7 @@ async def test_the_end_of_a_turn_that_waited_does_not_end_the_stream_of_the_one_
         await world.entered["model"].wait()
         waits = await house.send("two", works.conversation, busy="enqueue")
         live = Watcher(house, works)
-        await house.agents.cancel(OWNER, waits.turn)
+        await house.agents.cancel(ME, waits.turn)
         late, from_the_start = Watcher(house, works), Watcher(house, works, after=0)
         for watcher in (late, from_the_start):
             await watcher.until(lambda watcher=watcher: watcher.frames)
@@ -177,7 +177,7 @@ async def test_the_end_that_a_resume_undid_does_not_end_the_stream(tmp_path: Pat
         await house.until(accepted, TurnStatus.FAILED)
         start = (await house.turn(accepted)).first_seq
         world.failing.clear()
-        await house.agents.resume(OWNER, accepted.conversation)
+        await house.agents.resume(ME, accepted.conversation)
         frames = await house.frames(accepted, after=start)
         last = frames[-1]
         assert isinstance(last, Event)
@@ -192,7 +192,7 @@ async def test_a_live_rewind_becomes_a_reset_and_exactly_the_retained_events(tmp
         await house.until(accepted, TurnStatus.FAILED)
         await watcher.until(lambda: any(isinstance(each, Event) and each.terminal for each in watcher.frames))
         world.failing.clear()
-        await house.agents.resume(OWNER, accepted.conversation)
+        await house.agents.resume(ME, accepted.conversation)
         await house.until(accepted, TurnStatus.COMPLETED)
         await watcher.until(
             lambda: any(isinstance(each, Event) and each.kind is EventKind.END for each in watcher.frames)
@@ -268,7 +268,9 @@ async def test_a_watcher_of_a_parked_turn_waits_with_it(tmp_path: Path) -> None:
             lambda: any(isinstance(each, Event) and each.kind is EventKind.APPROVAL for each in watcher.frames)
         )
         (card,) = await house.store.cards(OWNER, accepted.turn)
-        await house.agents.answer(OWNER, accepted.conversation, {card.interrupt_id: "yes"})
+        await house.agents.answer(
+            ME, accepted.conversation, {card.interrupt_id: Verdict(DecisionKind.ANSWER, value="yes")}
+        )
         assert folded(await watcher.end()) == await recorded(house, accepted)
         assert watcher.resets == []
 
@@ -277,7 +279,7 @@ async def test_a_conversation_of_somebody_else_is_not_found(tmp_path: Path) -> N
     async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
         accepted = await house.send("hello")
         with pytest.raises(NotFound):
-            await house.agents.follow("you", accepted.conversation, after=None, follow=False)
+            await house.agents.follow(Person("you", "you"), accepted.conversation, after=None, follow=False)
 
 
 async def test_lists_are_told_of_changes_after_a_cursor(tmp_path: Path) -> None:
@@ -286,7 +288,7 @@ async def test_lists_are_told_of_changes_after_a_cursor(tmp_path: Path) -> None:
         await house.until(accepted)
         seen: list[tuple[str, str]] = []
         async with asyncio.timeout(PATIENCE_SECONDS):
-            async for change in await house.agents.changes(OWNER, after=0):
+            async for change in await house.agents.changes(ME, after=0):
                 assert isinstance(change, Change)
                 seen.append((change.kind, change.status))
                 if change.status == "completed":
@@ -309,8 +311,8 @@ async def test_a_stream_that_follows_a_conversation_ends_when_it_is_deleted(tmp_
             await each.until(
                 lambda each=each: any(isinstance(frame, Event) and frame.terminal for frame in each.frames)
             )
-        late = await house.agents.follow(OWNER, accepted.conversation, after=None, follow=True)
-        await house.agents.delete(OWNER, accepted.conversation, cancel=False)
+        late = await house.agents.follow(ME, accepted.conversation, after=None, follow=True)
+        await house.agents.delete(ME, accepted.conversation, cancel=False)
         await watcher.end()
         assert watcher.gone
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -324,7 +326,7 @@ async def test_a_stream_that_follows_a_conversation_ends_when_it_is_deleted(tmp_
 async def some_changes(house: House, after: int, count: int) -> list[Change | ListsReset]:
     found: list[Change | ListsReset] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
-        async for change in await house.agents.changes(OWNER, after=after):
+        async for change in await house.agents.changes(ME, after=after):
             found.append(change)
             if len(found) == count:
                 break
@@ -373,11 +375,11 @@ async def test_deleting_a_busy_conversation_cancels_and_waits_only_when_asked(tm
         await house.send("two", first.conversation, busy="enqueue")
         await world.entered["model"].wait()
         with pytest.raises(TurnInProgress):
-            await house.agents.delete(OWNER, first.conversation, cancel=False)
+            await house.agents.delete(ME, first.conversation, cancel=False)
         async with asyncio.timeout(PATIENCE_SECONDS):
-            await house.agents.delete(OWNER, first.conversation, cancel=True)
+            await house.agents.delete(ME, first.conversation, cancel=True)
         with pytest.raises(NotFound):
-            await house.agents.conversation(OWNER, first.conversation)
+            await house.agents.conversation(ME, first.conversation)
         world.let("model")
 
 
@@ -385,7 +387,7 @@ async def test_an_export_tells_every_checkpoint_oldest_first(tmp_path: Path) -> 
     async with open_house(tmp_path / "db", hosted("agent", chain(World(), "one"))) as house:
         accepted = await house.send({"done": ["zero"]})
         await house.until(accepted)
-        lines = [line async for line in house.agents.export(OWNER, accepted.conversation)]
+        lines = [line async for line in house.agents.export(ME, accepted.conversation)]
         assert [line["source"] for line in lines] == ["input", "loop", "loop"]
         assert [line["parent"] for line in lines[1:]] == [line["checkpoint"] for line in lines[:-1]]
         assert lines[-1]["values"] == {"done": ["zero", "one"]}
@@ -415,13 +417,13 @@ async def test_what_cannot_be_resumed_says_why(tmp_path: Path) -> None:
         done = await house.send("hello")
         await house.until(done)
         with pytest.raises(TurnNotResumable, match="completed"):
-            await house.agents.resume(OWNER, done.conversation)
+            await house.agents.resume(ME, done.conversation)
         failed = await house.send("call a")
         await house.until(failed)
-        assert (await house.agents.turn(OWNER, failed.turn)).resumable
-        assert (await house.agents.conversation(OWNER, failed.conversation)).resumable
+        assert (await house.agents.turn(ME, failed.turn)).resumable
+        assert (await house.agents.conversation(ME, failed.conversation)).resumable
         await house.until(await house.send("next", failed.conversation))
-        assert not (await house.agents.turn(OWNER, failed.turn)).resumable
+        assert not (await house.agents.turn(ME, failed.turn)).resumable
 
 
 async def test_a_failed_turn_can_be_resumed_when_one_that_waited_was_cancelled(tmp_path: Path) -> None:
@@ -431,16 +433,16 @@ async def test_a_failed_turn_can_be_resumed_when_one_that_waited_was_cancelled(t
         fails = await house.send("one")
         await world.entered["model"].wait()
         waits = await house.send("two", fails.conversation, busy="enqueue")
-        await house.agents.cancel(OWNER, waits.turn)
+        await house.agents.cancel(ME, waits.turn)
         world.let("model")
         await house.until(fails, TurnStatus.FAILED)
-        shown = await house.agents.conversation(OWNER, fails.conversation)
+        shown = await house.agents.conversation(ME, fails.conversation)
         assert (shown.conversation.status, shown.resumable) == (TurnStatus.FAILED, True)
-        (listed,) = (await house.agents.conversations(OWNER, limit=10, cursor=None, agent=None)).items
+        (listed,) = (await house.agents.conversations(ME, limit=10, cursor=None, agent=None)).items
         assert listed.status is TurnStatus.FAILED
-        assert (await house.agents.turn(OWNER, fails.turn)).resumable
-        assert not (await house.agents.turn(OWNER, waits.turn)).resumable
+        assert (await house.agents.turn(ME, fails.turn)).resumable
+        assert not (await house.agents.turn(ME, waits.turn)).resumable
         world.failing.clear()
-        resumed = await house.agents.resume(OWNER, fails.conversation)
+        resumed = await house.agents.resume(ME, fails.conversation)
         assert resumed.turn == fails.turn
         await house.until(fails, TurnStatus.COMPLETED)
