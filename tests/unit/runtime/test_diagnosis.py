@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
@@ -15,6 +16,7 @@ import apsw
 import pytest
 import structlog
 
+from perdure.api.auth import hash_of, new_secret
 from perdure.clock import SystemClock
 from perdure.runtime.diagnosis import diagnose
 from perdure.runtime.finding import Finding
@@ -22,7 +24,7 @@ from perdure.settings import load
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 from perdure.store.sqlite.store import open_store
 from perdure.transport.local import LocalTransport
-from perdure.turns import Limits
+from perdure.turns import Limits, Role
 
 
 @pytest.fixture(autouse=True)
@@ -180,3 +182,78 @@ async def test_a_token_that_others_can_read_is_named_with_chmod(tmp_path: Path) 
 async def test_a_nearly_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("perdure.runtime.diagnosis.LOW_BYTES", 10**30)
     assert [finding.subject for finding in await wrong(tmp_path)] == ["disk"]
+
+
+# -- people -----------------------------------------------------------------------------------------------------------
+
+
+async def make_tokens(path: Path) -> None:
+    """`ada` and `ops` are valid, `old` was revoked."""
+    store = await open_store(path, clock=SystemClock(), limits=Limits(), notify=LocalTransport())
+    try:
+        for name, role in (("ada", Role.USER), ("ops", Role.OPERATOR), ("old", Role.USER)):
+            await store.create_token(name, role, hash_of(new_secret()), by="admin")
+        await store.revoke_token("old", by="admin")
+    finally:
+        await store.close()
+
+
+async def test_tokens_are_listed_without_anything_secret(tmp_path: Path) -> None:
+    await make_tokens(tmp_path / "perdure.db")
+    found = {
+        finding.subject: finding
+        for finding in await diagnose(load({"database": "perdure.db", "port": "0"}, {}, tmp_path))
+    }
+    assert found["tokens"].well
+    assert found["tokens"].message == "beside the server's own: ada (user), ops (operator); 1 revoked"
+
+
+@pytest.mark.parametrize(
+    ("deciders", "said", "mend"),
+    [
+        (["ada", "ops", "admin"], None, ""),
+        (["bob"], "no such token", "perdure tokens create bob"),
+        (["old"], "revoked", "take the name out"),
+    ],
+)
+async def test_a_decider_who_is_not_there_is_named(
+    tmp_path: Path, deciders: list[str], said: str | None, mend: str
+) -> None:
+    await make_tokens(tmp_path / "perdure.db")
+    found = await wrong(tmp_path, needs_approval=["tick"], approval_deciders=deciders)
+    assert [(said in finding.message, mend in finding.mend) for finding in found if said] == (
+        [(True, True)] if said else []
+    )
+    assert len(found) == (1 if said else 0)
+
+
+STOCK = """
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+
+@tool
+def charge(amount: int) -> str:
+    "Charges."
+    return "charged"
+
+graph = StateGraph(MessagesState).add_node("tools", ToolNode([charge])).add_edge(START, "tools")
+"""
+
+
+async def test_tools_outside_the_guard_are_named_with_what_covers_them_and_are_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "stock.py").write_text(STOCK)
+    (tmp_path / "perdure.toml").write_text('[agents.own]\ngraph = "./stock.py:graph"\n')
+    findings = await diagnose(load({"database": "perdure.db", "port": "0"}, {}, tmp_path))
+    assert [finding for finding in findings if not finding.well] == []
+    (told,) = [finding for finding in findings if "guard" in finding.message]
+    assert "charge" in told.message and "perdure.ToolNode" in told.mend
+
+
+async def test_a_gated_name_that_its_reachable_server_does_not_have_is_named(tmp_path: Path) -> None:
+    server = Path(__file__).parents[2] / "servers" / "mcp_stdio_server.py"
+    entry = {"command": sys.executable, "args": [str(server)]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"files": entry}}))
+    found = await wrong(tmp_path, mcp_config="mcp.json", needs_approval=["files__no_such_tool", "files__*"])
+    assert [finding.subject for finding in found] == ["agent agent"]
+    assert "files__no_such_tool" in found[0].message
