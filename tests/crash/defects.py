@@ -27,6 +27,7 @@ from perdure.store.sqlite.outlet import Outlet
 from perdure.store.sqlite.store import SQLiteStore
 from perdure.store.sqlite.writer import Writer
 from perdure.turns import Accepted, NewTurn, TurnStatus
+from tests.crash import careless
 from tests.crash.trial import Plan
 
 
@@ -73,7 +74,7 @@ def answered_before_commit() -> None:
         pending.add(asyncio.create_task(later(self, new)))
         return Accepted(new.conversation or new.new_conversation_id, new.turn_id, TurnStatus.QUEUED)
 
-    SQLiteStore.accept = hasty  # type: ignore[method-assign]
+    careless.patch(SQLiteStore, "accept", hasty)
 
 
 def published_before_commit() -> None:
@@ -180,7 +181,7 @@ def idempotency_ignored() -> None:
     async def forgetful(self: SQLiteStore, new: NewTurn) -> Accepted:
         return await accept(self, replace(new, request_key=None))
 
-    SQLiteStore.accept = forgetful  # type: ignore[method-assign]
+    careless.patch(SQLiteStore, "accept", forgetful)
 
 
 def recorded_results_ignored() -> None:
@@ -206,8 +207,21 @@ def live_turns_recovered() -> None:
     _reword("orphan", "lease_owner <> :owner", ":owner = :owner")
 
 
+def cards_left_open() -> None:
+    """A cancel of a parked turn leaves its cards waiting for somebody."""
+    _reword("cards_close", "AND state = 'opened' RETURNING", "AND state = 'nobody' RETURNING")
+
+
+def second_decision_counts() -> None:
+    """Who decides later overwrites what was decided, and is told that it counted."""
+    careless.second_decision_counts()
+    _reword("card_decide", "AND state = 'opened'", "")
+    _reword("turn_unpark", "status = 'parked'", "status IN ('parked', 'queued')")
+
+
 DEFECTS: Mapping[str, Defect] = {
     "no_epoch_check": Defect(no_epoch_check, None),
+    "second_decision_counts": Defect(second_decision_counts, None),
     "answered_before_commit": Defect(answered_before_commit, Plan("accept.before", "plain_answer"), ("L",)),
     "published_before_commit": Defect(published_before_commit, Plan("recover.after", "killed_once"), ("S",)),
     "attempt_counted_late": Defect(attempt_counted_late, Plan("model_call.before", "four_step_job"), ("A",)),
@@ -234,4 +248,16 @@ DEFECTS: Mapping[str, Defect] = {
         ("A",),
         {"PERDURE_SWEEP_SECONDS": "0.2", "PERDURE_LEASE_SECONDS": "2"},
     ),
+    "intended_late": Defect(careless.intended_late, Plan("tool_call.after", "charges"), ("X",)),
+    "started_ignored": Defect(careless.started_ignored, Plan("tool_call.after", "charges"), ("X",)),
+    "recorded_before_it_happened": Defect(
+        careless.recorded_before_it_happened, Plan("tool_call.before", "charges", nth=3), ("X",)
+    ),
+    "uncertain_hidden": Defect(careless.uncertain_hidden, Plan("tool_call.after", "charges"), ("V",)),
+    "any_verdict_will_do": Defect(careless.any_verdict_will_do, Plan("decision.after", "approved_services"), ("G",)),
+    "edits_forgotten": Defect(careless.edits_forgotten, Plan("decision.after", "approved_services"), ("G",)),
+    "gate_forgotten": Defect(careless.gate_forgotten, Plan("tool_call.before", "approved_services"), ("G",)),
+    "keys_of_one_life": Defect(careless.keys_of_one_life, Plan("tool_call.after", "charges"), ("X",)),
+    "cancel_forgotten": Defect(careless.cancel_forgotten, Plan("cancel.after", "cancel_then_more"), ("E",)),
+    "cards_left_open": Defect(cards_left_open, Plan("finish.after", "uncertain_then_cancelled"), ("B",)),
 }

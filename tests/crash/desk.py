@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from random import Random
 from typing import Any
-from uuid import uuid4
 
 from tests.crash import world
 from tests.crash.client import GONE
@@ -35,7 +35,11 @@ class Sighting:
 class Desk:
     """Looks at `GET /api/approvals` again and again. Decides at once or, while `dawdles`, leaves a card for later."""
 
-    def __init__(self, server: Server, history: History, luck: Random, *, dawdles: bool = False) -> None:
+    def __init__(
+        self, server: Server, history: History, luck: Random, *, dawdles: bool = False, words: Sequence[str] = ()
+    ) -> None:
+        """`words`: what approvals are given, in turn (`approve`, `edit`, `deny`); empty: what luck says."""
+        self._words = cycle(words) if words else self._lucky_words()
         self.dawdles = dawdles
         self.sightings: dict[str, Sighting] = {}
         self.decided = 0
@@ -43,6 +47,7 @@ class Desk:
         self._history = history
         self._luck = luck
         self._tried: set[str] = set()
+        self._said: dict[str, str] = {}
         self._task = asyncio.create_task(self._sit())
 
     async def shown(self, calls: set[Call], since: float, ready: float, limit_seconds: float) -> float | None:
@@ -108,20 +113,24 @@ class Desk:
             self._history.answers[str(card["turn"])] += 1
 
     def _verdict(self, card: Mapping[str, Any]) -> dict[str, Any] | None:
-        luck = self._luck.random()
         if card["kind"] == "approval":
-            if luck < 0.5:
-                return {"decision": "approve"}
-            if luck < 0.75:
-                edited = {**card["arguments"], "label": f"{card['arguments'].get('label')}-{uuid4().hex[:6]}"}
+            if card["id"] not in self._said:
+                self._said[card["id"]] = next(self._words)
+            word = self._said[card["id"]]
+            if word == "edit":
+                edited = {**card["arguments"], "label": f"{card['arguments'].get('label')}-{card['id'][-6:]}"}
                 return {"decision": "approve", "arguments": edited}
-            return {"decision": "deny", "note": "not today"}
+            return {"decision": "deny", "note": "not today"} if word == "deny" else {"decision": "approve"}
         if card["kind"] != "uncertain":
             return None
         done = self._outside(card)
-        if luck < 0.15:
+        if self._luck.random() < 0.15:
             return {"decision": "give_up", "note": "nobody can tell"}
         return {"decision": "happened", "result": done} if done else {"decision": "retry"}
+
+    def _lucky_words(self) -> Iterator[str]:
+        while True:
+            yield self._luck.choice(("approve", "approve", "edit", "deny"))
 
     def _outside(self, card: Mapping[str, Any]) -> str | None:
         """What the outside record says of the card's call: labels are unique within a turn."""

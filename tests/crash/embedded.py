@@ -18,10 +18,10 @@ from perdure.graph.load import load_agents
 from perdure.store.sqlite.database import SYNCHRONOUS
 from perdure.store.sqlite.store import open_store
 from perdure.transport.local import LocalTransport
-from perdure.turns import CardState, Limits, RequestKey, Turn, TurnStatus
+from perdure.turns import CardState, DecisionKind, Limits, Person, RequestKey, Turn, TurnStatus, Verdict
 from tests.crash.powerloss import RecordingVFS
 
-OWNER = "owner"
+OWNER = Person("owner", "owner")
 GRAPHS = Path(__file__).parent / "graphs"
 SPEED = 10
 
@@ -80,7 +80,11 @@ class Embedded:
         await self._port.answer(
             OWNER,
             conversation,
-            {card.interrupt_id: card.request["side"] for card in detail.cards if card.state is CardState.OPENED},
+            {
+                card.interrupt_id: Verdict(DecisionKind.ANSWER, value=card.request["side"])
+                for card in detail.cards
+                if card.state is CardState.OPENED
+            },
         )
         self._vfs.mark(("answered", conversation, turn))
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 from perdure.clock import SystemClock
 from perdure.effects import EffectClass, Gate, GateRequest
 from perdure.errors import CardDecided
-from perdure.store.base import Decided, Question
+from perdure.store.base import Decided, LeasedAttempt, Question
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.transport.local import LocalTransport
 from perdure.turns import Card, CardState, DecisionKind, Limits, NewTurn, TurnStatus, Verdict
@@ -55,6 +55,7 @@ async def store_races(folder: Path, races: int, seed: int) -> RaceReport:
             report.races += 1
             report.deciders += len(verdicts)
             report.violations += await _judged(store, card, verdicts, ends)
+            await (await _claimed(store)).finish(TurnStatus.COMPLETED)
     finally:
         transport.close()
         await store.close()
@@ -64,15 +65,20 @@ async def store_races(folder: Path, races: int, seed: int) -> RaceReport:
 async def _parked(store: SQLiteStore, race: int) -> Card:
     new = NewTurn(uuid4().hex, "ada", "a", {"message": "go"}, None, uuid4().hex, "go")
     accepted = await store.accept(new)
-    now = SystemClock().now()
-    attempt = await store.claim(agents={"a": None}, suspects=False, now=now, lease_expires_at=now + LEASE)
-    assert attempt is not None
+    attempt = await _claimed(store)
     request = GateRequest(
         Gate.APPROVAL, f"{accepted.turn}-{race}", "c", "m", "restart", None, {"label": "x"}, EffectClass.ONCE
     )
     await attempt.park([Question(request.id, request.value(), request)])
     (card,) = await store.cards(None, accepted.turn)
     return card
+
+
+async def _claimed(store: SQLiteStore) -> LeasedAttempt:
+    now = SystemClock().now()
+    attempt = await store.claim(agents={"a": None}, suspects=False, now=now, lease_expires_at=now + LEASE)
+    assert attempt is not None
+    return attempt
 
 
 def _verdict(luck: Random, by: str) -> Verdict:

@@ -101,7 +101,9 @@ CHARGES = write_script([[("once", "a"), ("once", "b"), ("keyed", "c")]])
 
 @asynccontextmanager
 async def _desk(person: Person) -> AsyncIterator[Desk]:
-    desk = Desk(person.server, person.history, Random(f"{person.server.folder}"))
+    """One edits the arguments of the first call it is asked about, denies the next, and approves the third."""
+    words = ("edit", "deny", "approve")
+    desk = Desk(person.server, person.history, Random(f"{person.server.folder}"), words=words)
     try:
         yield desk
     finally:

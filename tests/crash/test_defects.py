@@ -26,6 +26,15 @@ seed("no_epoch_check")
 print(json.dumps(asyncio.run(zombie_violations(Path(sys.argv[1])))))
 """
 
+RACES = """
+import asyncio, json, sys
+from pathlib import Path
+from tests.crash.defects import seed
+from tests.crash.races import store_races
+seed("second_decision_counts")
+print(json.dumps(asyncio.run(store_races(Path(sys.argv[1]), 5, 1)).violations))
+"""
+
 
 @pytest.mark.parametrize("name", SERVED)
 async def test_this_defect_is_caught(name: str, forks: ForkServer, tmp_path: Path) -> None:
@@ -37,17 +46,27 @@ async def test_this_defect_is_caught(name: str, forks: ForkServer, tmp_path: Pat
     print(f"{name}: {noticed[0]}")
 
 
-async def test_writing_without_an_epoch_check_is_caught(tmp_path: Path) -> None:
+async def _found(script: str, folder: Path) -> list[str]:
+    """What a script prints that seeds a defect in a process of its own."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-c", ZOMBIE, str(tmp_path)),
+        *("-c", script, str(folder)),
         cwd=HERE.parent.parent,
         env={**clean_environment(), "LANGGRAPH_STRICT_MSGPACK": "true"},
         stdout=asyncio.subprocess.PIPE,
     )
     output, _ = await process.communicate()
     assert process.returncode == 0
-    assert len(json.loads(output)) >= 5
+    found: list[str] = json.loads(output)
+    return found
+
+
+async def test_writing_without_an_epoch_check_is_caught(tmp_path: Path) -> None:
+    assert len(await _found(ZOMBIE, tmp_path)) >= 5
+
+
+async def test_a_second_decision_that_counts_is_caught(tmp_path: Path) -> None:
+    assert len([each for each in await _found(RACES, tmp_path) if each.startswith("G")]) >= 5
 
 
 @pytest.mark.proof
