@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Protocol, TypedDict
 
@@ -10,11 +10,12 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
+from perdure.effects import EffectClass, Gate, GateRequest
 from perdure.events import Event
 from perdure.ledger import ToolCall, idempotency_key
-from perdure.store.base import LeasedAttempt, Notify, Recovered, Store
+from perdure.store.base import LeasedAttempt, Notify, Question, Recovered, Store
 from perdure.testing import FakeClock
-from perdure.turns import Accepted, DecisionKind, Failure, FailureCode, Limits, NewTurn, RequestKey, Turn, Verdict
+from perdure.turns import Accepted, Card, DecisionKind, Failure, FailureCode, Limits, NewTurn, RequestKey, Turn, Verdict
 
 OWNER = "anna"
 STRANGER = "boris"
@@ -81,6 +82,7 @@ class Journal:
         owner: str = OWNER,
         agent: str = "agent",
         when_busy: str = "reject",
+        discard_pending: bool = False,
         key: str | None = None,
         digest: str = "",
     ) -> Accepted:
@@ -94,6 +96,7 @@ class Journal:
                 new_conversation_id=self.name("conversation"),
                 title=message,
                 when_busy=when_busy,
+                discard_pending=discard_pending,
                 request_key=RequestKey(key, digest) if key is not None else None,
             )
         )
@@ -119,6 +122,16 @@ class Journal:
         await self.accept()
         return await self.claimed()
 
+    async def parked(self, *questions: Question) -> LeasedAttempt:
+        """A new conversation's first turn, parked for these; the attempt that parked it."""
+        attempt = await self.running()
+        await attempt.park(questions)
+        return attempt
+
+    async def cards(self, turn: str) -> dict[str, Card]:
+        """By interrupt id."""
+        return {card.interrupt_id: card for card in await self.store.cards(None, turn)}
+
     async def turn(self, turn: str) -> Turn:
         return await self.store.turn(OWNER, turn)
 
@@ -142,6 +155,36 @@ class Journal:
         recovered = await self.recover(attempt)
         assert recovered is not None
         return recovered
+
+
+def gate(
+    name: str = "charge_card",
+    *,
+    uncertain: bool = False,
+    expires_seconds: float | None = None,
+    deciders: Sequence[str] = (),
+) -> Question:
+    """A question about one tool call, as the guard asks it."""
+    request = GateRequest(
+        gate=Gate.UNCERTAIN if uncertain else Gate.APPROVAL,
+        key=f"key-{name}".encode("ascii", "replace").decode(),
+        call_id=f"call-{name}",
+        message_id="m-1",
+        tool=name,
+        server="bank",
+        arguments={"amount": 5},
+        effect=EffectClass.ONCE,
+        starts=int(uncertain),
+        why="The process ended." if uncertain else "",
+        expires_seconds=expires_seconds,
+        deciders=deciders,
+    )
+    return Question(request.id, request.value(), request)
+
+
+def ask(interrupt: str = "i-1", request: Any = "really?") -> Question:
+    """A question of the graph's own."""
+    return Question(interrupt, request)
 
 
 async def intend(attempt: LeasedAttempt, call: ToolCall, *, task: str = "task", step: int = 1) -> str:

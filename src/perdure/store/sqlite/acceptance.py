@@ -34,6 +34,8 @@ def accept(connection: apsw.Connection, new: NewTurn, now: datetime) -> Told:
     """Makes the turn, its message and, for a new one, its conversation durable."""
     if new.when_busy not in WHEN_BUSY:
         raise BadRequest(f"`when_busy` is one of {', '.join(map(repr, WHEN_BUSY))}, not {new.when_busy!r}.")
+    if new.discard_pending and new.when_busy != "interrupt":
+        raise BadRequest('`discard_pending` goes with `"when_busy": "interrupt"` alone.')
     repeated = repeated_request(connection, new.owner, new.request_key, now)
     if repeated is not None:
         return Told(repeated)

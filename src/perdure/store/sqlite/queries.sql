@@ -438,7 +438,7 @@ WHERE key IN (SELECT value FROM json_each(:keys)) AND state = 'recorded'
 -- calls_settle_all --
 -- A turn of the thread has come to its end: what earlier ones recorded is in the thread, or is not needed any more.
 UPDATE tool_calls SET state = 'settled', result_kind = NULL, result = NULL
-WHERE state = 'recorded' AND conversation = :conversation
+WHERE state = 'recorded' AND state <> 'settled' AND conversation = :conversation
 
 -- calls_known --
 -- What an attempt must know of its turn's calls before it makes more.

@@ -50,13 +50,57 @@ class _Anything(dict[str, None]):
 
 
 def test_the_lists_are_served_by_their_indexes() -> None:
-    """No page of conversations or turns may sort or scan all of them."""
+    """No page of conversations, turns, cards or deeds may sort or scan all of them."""
     connection = apsw.Connection(":memory:")
     for migration in known():
         connection.execute(migration.path.read_text())
-    for name in ("conversations_page", "turns_page", "turns_page_of_conversation", "changes_after", "events_after"):
+    pages = [
+        *("conversations_page", "conversations_page_everywhere"),
+        *("turns_page", "turns_page_everywhere", "turns_page_of_conversation"),
+        *("changes_after", "changes_after_everywhere", "events_after"),
+        *("cards_open_of_owner", "cards_open_naming", "cards_open_everywhere", "cards_expired"),
+        *("audit_page", "audit_page_everywhere"),
+    ]
+    for name in pages:
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", _Anything())]
-        assert not [line for line in plan if "TEMP B-TREE" in line or line.startswith("SCAN")], (name, plan)
+        assert not [line for line in plan if "TEMP B-TREE" in line or _scans(line)], (name, plan)
+
+
+def _scans(line: str) -> bool:
+    return line.startswith("SCAN") and not line.startswith("SCAN json_each")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "call_start",
+            "call_record",
+            "call_unknown",
+            "call_withdraw",
+            "calls_settle",
+            "calls_settle_all",
+            "calls_known",
+        ),
+        *(
+            "calls_of_turn",
+            "calls_with_results",
+            "calls_exist",
+            "card",
+            "card_decide",
+            "cards_undecided",
+            "next_expiry",
+        ),
+        *("open_cards", "calls_by_state", "token_of", "token_used", "turn_in_scope", "prune_calls"),
+    ],
+)
+def test_what_calls_and_decisions_cost_does_not_grow_with_the_journal(name: str) -> None:
+    connection = apsw.Connection(":memory:")
+    for migration in known():
+        connection.execute(migration.path.read_text())
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", _Anything())]
+    partial = ("cards_open_everywhere", "tool_calls_unsettled", "cards_expiring")
+    assert not [line for line in plan if _scans(line) and not line.endswith(partial)], plan
 
 
 def test_no_count_for_the_metrics_reads_every_turn() -> None:
