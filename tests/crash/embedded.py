@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
+from langchain_core.tools import tool
+
+from perdure import call_key, effect
 from perdure.agent.local import LocalAgents
 from perdure.clock import Clock
 from perdure.config import AgentSettings, Settings
@@ -18,12 +21,25 @@ from perdure.graph.load import load_agents
 from perdure.store.sqlite.database import SYNCHRONOUS
 from perdure.store.sqlite.store import open_store
 from perdure.transport.local import LocalTransport
-from perdure.turns import CardState, DecisionKind, Limits, Person, RequestKey, Turn, TurnStatus, Verdict
+from perdure.turns import Card, CardState, DecisionKind, Limits, Person, RequestKey, Turn, TurnStatus, Verdict
 from tests.crash.powerloss import RecordingVFS
 
 OWNER = Person("owner", "owner")
 GRAPHS = Path(__file__).parent / "graphs"
 SPEED = 10
+
+
+reached: list[Callable[[str], None]] = []
+"""Told of each call of `pay`, by its key, before it goes on."""
+
+
+@effect("once")
+@tool
+async def pay(amount: int) -> str:
+    """Pays."""
+    for tell in reached:
+        tell(call_key() or "")
+    return f"{amount} paid"
 
 
 class FastClock:
@@ -76,17 +92,12 @@ class Embedded:
         return accepted.conversation, accepted.turn
 
     async def answer_all(self, conversation: str, turn: str) -> None:
+        """Decides every open card: answers a question with its side, approves, and says of an uncertain call that it happened."""
         detail = await self._port.turn(OWNER, turn)
-        await self._port.answer(
-            OWNER,
-            conversation,
-            {
-                card.interrupt_id: Verdict(DecisionKind.ANSWER, value=card.request["side"])
-                for card in detail.cards
-                if card.state is CardState.OPENED
-            },
-        )
-        self._vfs.mark(("answered", conversation, turn))
+        cards = [card for card in detail.cards if card.state is CardState.OPENED]
+        await self._port.answer(OWNER, conversation, {card.interrupt_id: _verdict(card) for card in cards})
+        for card in cards:
+            self._vfs.mark(("decided", conversation, card.id))
 
     async def cancel(self, turn: str) -> None:
         await self._port.cancel(OWNER, turn)
@@ -109,6 +120,14 @@ class Embedded:
         return list(page.items)
 
 
+def _verdict(card: Card) -> Verdict:
+    if card.kind == "approval":
+        return Verdict(DecisionKind.APPROVE)
+    if card.kind == "uncertain":
+        return Verdict(DecisionKind.HAPPENED, result="paid")
+    return Verdict(DecisionKind.ANSWER, value=card.request["side"])
+
+
 @asynccontextmanager
 async def embedded(
     database: Path, vfs: RecordingVFS, *, synchronous: str = SYNCHRONOUS, clock: Clock | None = None
@@ -117,8 +136,9 @@ async def embedded(
     clock = clock or FastClock()
     demo = AgentSettings("demo")
     parked = AgentSettings("parked", graph="./parked.py:graph", base=GRAPHS)
+    paying = AgentSettings("paying", tools=("tests.crash.embedded:pay",), needs_approval=("pay",))
     settings = Settings(
-        database=database, agents=(demo, parked), default_agent="demo", lease_seconds=6, sweep_seconds=3
+        database=database, agents=(demo, parked, paying), default_agent="demo", lease_seconds=6, sweep_seconds=3
     )
     transport = MarkingTransport(vfs)
     agents = {hosted.name: hosted for hosted in await load_agents(settings, clock)}
@@ -127,6 +147,7 @@ async def embedded(
     )
     worker = Worker(store, transport, agents, settings, clock)
     await worker.start()
+    reached[:] = [lambda key: vfs.mark(("started", "", key))]
     try:
         yield Embedded(LocalAgents(store, transport, agents, "demo"), vfs)
     finally:

@@ -51,19 +51,24 @@ def vfs() -> Iterator[RecordingVFS]:
 
 
 QUESTIONS = 2
-"""The parked graph asks two, in two nodes: a cut between them leaves one to be asked after the other was answered."""
+"""The parked graph asks two, in two nodes: a cut between them leaves one to be asked after the other was answered. A payment is
+approved, and a cut while it is at work asks what became of it."""
 
 
 async def scenario(server: Embedded) -> None:
-    """Accept → claim → steps → finish, a second turn, a parked one with its answers, one that is cancelled."""
+    """Accept → claim → steps → finish, a second turn, a parked one with its answers, one that is cancelled, and one whose `once`
+    call is approved."""
     conversation, turn = await server.send("three at once")
     await server.send("/say hello there", conversation=conversation)
     asked, parked = await server.send("ask me", agent="parked")
+    bought, payment = await server.send('/call pay {"amount": 5}', agent="paying")
     _, unwanted = await server.send("four-step job")
     await server.at_rest(turn)
     await server.cancel(unwanted)
     await server.at_rest(parked)
     await server.answer_all(asked, parked)
+    await server.at_rest(payment)
+    await server.answer_all(bought, payment)
     for each in await server.turns():
         await server.at_rest(each.id)
 
@@ -84,17 +89,22 @@ def broken_promises(disk: Disk, image: Path) -> list[str]:
             return [f"integrity_check says {verdict}"]
         if not disk.marks:
             return []
-        turns = {row[0] for row in connection.execute("SELECT id FROM turns")}
-        events = set(connection.execute("SELECT conversation, seq, kind, turn FROM events"))
+        kept = {
+            "accepted": {row[0] for row in connection.execute("SELECT id FROM turns")},
+            "event": set(connection.execute("SELECT conversation, seq, kind, turn FROM events")),
+            "decided": {row[0] for row in connection.execute("SELECT id FROM cards WHERE state = 'decided'")},
+            "started": {row[0] for row in connection.execute("SELECT key FROM tool_calls")},
+        }
     except apsw.Error as error:
         return [f"{error}, with {len(disk.marks)} promises"]
     finally:
         connection.close()
-    return [f"lost: {mark}" for mark in disk.marks if not _kept(mark, turns, events)]
+    return [f"lost: {mark}" for mark in disk.marks if not _kept(mark, kept[mark[0]])]
 
 
-def _kept(mark: tuple[Any, ...], turns: set[Any], events: set[Any]) -> bool:
-    return mark[1:] in events if mark[0] == "event" else mark[2] in turns
+def _kept(mark: tuple[Any, ...], kept: set[Any]) -> bool:
+    """An event as it is; of the others the id: an accepted turn, a decided card, the key of a call that reached the outside."""
+    return mark[1:] in kept if mark[0] == "event" else mark[2] in kept
 
 
 def cuts(vfs: RecordingVFS, luck: Random, count: int) -> set[int]:
@@ -120,7 +130,9 @@ def violations(vfs: RecordingVFS, folder: Path, luck: Random, count: int) -> lis
 async def test_no_promise_is_lost_at_any_cut(vfs: RecordingVFS, tmp_path: Path) -> None:
     await record(vfs, tmp_path, "FULL")
     assert vfs.count("sync") > 30
-    assert sum(1 for op in vfs.log if op.kind == "mark" and op.mark[0] == "event") > 20
+    told = [op.mark[0] for op in vfs.log if op.kind == "mark"]
+    assert told.count("event") > 20
+    assert (told.count("started"), told.count("decided")) == (1, 3)
     assert violations(vfs, tmp_path / "cuts", Random(SEED), CUTS) == []
 
 
