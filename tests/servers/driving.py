@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.messages import AIMessageChunk, BaseMessage, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Interrupt
 
 from perdure import ledger
 from perdure.effects import ToolPolicy
-from perdure.graph.load import HostedGraph
+from perdure.graph.load import Graph, HostedGraph
 from perdure.ledger import CallRecord, CallState, ToolCall, idempotency_key
 from perdure.turns import Verdict
 
 
 @dataclass
 class RecordingLedger:
-    """A ledger in memory: what was intended and what came of it, for one attempt."""
+    """A ledger in memory. What a test scripts: `policy`, `verdicts` (by gate id), `records`, `grace`."""
 
     turn: str = "turn-1"
     attempt: int = 1
     policy: ToolPolicy = field(default_factory=ToolPolicy)
     calls: list[ToolCall] = field(default_factory=list)
+    """Every start, in order."""
+
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     records: dict[str, CallRecord] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    model_calls: int = 0
+    grace: float = 0.0
 
     def record(self, key: str) -> CallRecord | None:
         return self.records.get(key)
@@ -39,31 +42,27 @@ class RecordingLedger:
 
     async def intend(self, call: ToolCall) -> None:
         self.calls.append(call)
-        known = self.records.get(self._key(call))
-        self._keep(CallRecord(self._key(call), CallState.STARTED, call, known.starts + 1 if known else 1, self.attempt))
+        key = idempotency_key(self.turn, call)
+        known = self.records.get(key)
+        starts = known.starts + 1 if known else 1
+        self.records[key] = CallRecord(key, CallState.STARTED, call, starts, self.attempt)
 
     def result(self, call: ToolCall, result: Any) -> None:
-        known = self.records[self._key(call)]
-        self._keep(CallRecord(known.key, CallState.RECORDED, call, known.starts, self.attempt, result))
+        key = idempotency_key(self.turn, call)
+        self.records[key] = replace(self.records[key], state=CallState.RECORDED, result=result, error=None)
 
     def unknown(self, call: ToolCall, error: str) -> None:
-        known = self.records[self._key(call)]
-        self._keep(CallRecord(known.key, CallState.STARTED, call, known.starts, self.attempt, error=error))
+        key = idempotency_key(self.turn, call)
+        self.records[key] = replace(self.records[key], error=error)
 
     async def count_model_call(self) -> None:
-        self.model_calls += 1
+        return None
 
     def grace_seconds(self) -> float:
-        return 0.0
+        return self.grace
 
     def note(self, node: str, name: str, phase: str, data: Mapping[str, Any]) -> None:
         self.notes.append((phase, data))
-
-    def _key(self, call: ToolCall) -> str:
-        return idempotency_key(self.turn, call)
-
-    def _keep(self, record: CallRecord) -> None:
-        self.records[record.key] = record
 
 
 @dataclass
@@ -82,9 +81,17 @@ class Conversation:
         self.record.turn = f"turn-{self.turns}"
         return await self.drive({"messages": [HumanMessage(text, id=f"human-{self.turns}")]})
 
-    async def drive(self, input: Any) -> list[BaseMessage]:
+    def _graph(self) -> Graph:
         graph = copy.copy(self.hosted.graph)
         graph.checkpointer = self.saver
+        return graph
+
+    async def interrupts(self) -> tuple[Interrupt, ...]:
+        """What the thread waits for."""
+        return (await self._graph().aget_state({"configurable": {"thread_id": "thread"}})).interrupts
+
+    async def drive(self, input: Any) -> list[BaseMessage]:
+        graph = self._graph()
         config: Any = {"configurable": {"thread_id": "thread"}, "recursion_limit": 25}
         token = ledger.current.set(self.record)
         try:

@@ -1,8 +1,8 @@
 """The built-in graph: model ⇄ tools on a message list, one task per tool call.
 
 One `Send` per call makes each call a task of its own: a finished call is recorded by itself and is never repeated because a
-sibling was cut. Before a call starts the ledger records the intent; what the call answers, an error included, goes to
-the model as a tool message. Only the failures of `errors` end the turn.
+sibling was cut. Every call passes the guard; what it answers, an error included, goes to the model as a tool message. Only
+the failures of `errors` end the turn.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ from langchain_core.messages.utils import count_tokens_approximately
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.prebuilt import ToolNode
 from langgraph.prebuilt.tool_node import ToolCallRequest
-from langgraph.types import Command, Send
+from langgraph.types import Send
 
 from perdure import ledger
 from perdure.clock import Clock
-from perdure.failpoints import failpoint
+from perdure.graph import answers
+from perdure.graph.answers import Result
 from perdure.graph.ask import ModelCall
 from perdure.graph.containment import pass_on
+from perdure.graph.errors import Unsettled
+from perdure.graph.guard import guarded
 from perdure.graph.history import calls_of, result_id, sendable, trim
-from perdure.graph.keys import with_call_key
 from perdure.graph.limits import LimitExpired, TimeLimit
+from perdure.graph.mcp import CallLost
 from perdure.graph.prompts import read_prompt
+from perdure.graph.tool_node import ToolNode
 from perdure.graph.tools import BoundTool, ToolRegistry
 
 MAX_RESULT_BYTES = 10_000_000
@@ -108,56 +111,62 @@ class ToolsNode:
     timeout_seconds: float
 
     async def run(self, task: Any, config: RunnableConfig) -> Any:
-        """Runs exactly one call: `task` is the payload of `_route`. Returns state updates (and commands that the tool returned)."""
-        found = await self.tools.find(task["name"])
-        server = None if isinstance(found, str) else found.server
-        call = ledger.ToolCall(task["id"], task["name"], task["arguments"], task["message_id"], server)
+        """Answers exactly one call: `task` is the payload of `_route`. Returns state updates (and commands that the tool returned)."""
+        call = ledger.ToolCall(task["id"], task["name"], task["arguments"], task["message_id"])
+        found = await self.tools.find(call.name)
         if isinstance(found, str):
-            return {"messages": [_error(call, found)]}
+            return {"messages": [answers.error(call, found)]}
         problem = task["problem"] or found.argument_problem(call.arguments)
         if problem:
-            return {"messages": [_error(call, f"The tool `{call.name}` was not called: {problem}")]}
-        return await self._call(found, call, config)
-
-    async def _call(self, bound: BoundTool, call: ledger.ToolCall, config: RunnableConfig) -> Any:
-        attempt = ledger.current.get()
-        if attempt is not None:
-            await attempt.intend(call)
-        turn = attempt.turn if attempt is not None else str(config.get("configurable", {}).get("thread_id", ""))
-        keyed = with_call_key(config, ledger.idempotency_key(turn, call))
-        failpoint("tool_call.before")
-        try:
-            async with TimeLimit(self.clock, self.timeout_seconds):
-                answer = await _run_tool(bound, call, keyed)
-        except LimitExpired:
-            answer = {"messages": [_error(call, self._too_long(call))]}
-        failpoint("tool_call.after")
-        return _recorded(answer, call)
-
-    def _too_long(self, call: ledger.ToolCall) -> str:
-        return (
-            f"The tool `{call.name}` did not answer within {self.timeout_seconds:g} seconds and was given up. "
-            "It may still be at work, and may or may not have taken effect."
-        )
+            return {"messages": [answers.error(call, f"The tool `{call.name}` was not called: {problem}")]}
+        node = _OneCall(found, call, TimeLimit(self.clock, self.timeout_seconds))
+        request = {"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"}
+        return await node.ainvoke([request], config)
 
 
-async def _run_tool(bound: BoundTool, call: ledger.ToolCall, config: RunnableConfig) -> Any:
-    """LangGraph's own tool node runs the one call: injected state, store and runtime, commands and interrupts work.
+class _OneCall(ToolNode):
+    """LangGraph's own tool node runs the call: injected state, store and runtime, commands and interrupts work.
 
     Synchronous tools run in a thread with a copy of the context. Interrupts pass through.
     """
 
-    def describe(error: Exception) -> str:
+    def __init__(self, bound: BoundTool, call: ledger.ToolCall, limit: TimeLimit) -> None:
+        super().__init__([bound.tool], handle_tool_errors=self._describe, awrap_tool_call=_contained)
+        self._call = call
+        self._limit = limit
+
+    async def _answer(self, request: ToolCallRequest, input_type: Any) -> Result:
+        async def run(given: ToolCallRequest) -> Result:
+            return await self._perform(given, input_type)
+
+        return await guarded(request, run, message_id=self._call.message_id, direct=True)
+
+    async def _perform(self, request: ToolCallRequest, input_type: Any) -> Result:
+        try:
+            async with self._limit:
+                result = await super()._perform(request, input_type)
+        except LimitExpired as error:
+            raise Unsettled(
+                f"it did not answer within {self._limit.seconds:g} seconds, was given up and may still be at work"
+            ) from error
+        return answers.mapped(result, self._kept)
+
+    def _describe(self, error: Exception) -> str:
+        """What the model is told of a tool's error. A call that was lost on its way is no such thing."""
+        if isinstance(error, CallLost):
+            raise Unsettled(str(error)) from error
         try:
             text = str(error).strip()
         except Exception:  # a class of the tool's own, whose text cannot be made
             text = ""
-        text = text or type(error).__name__
-        return f"The tool `{call.name}` failed: {text}"
+        return f"The tool `{self._call.name}` failed: {text or type(error).__name__}"
 
-    node = ToolNode([bound.tool], handle_tool_errors=describe, awrap_tool_call=_contained)
-    request = {"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"}
-    return await node.ainvoke([request], config)
+    def _kept(self, message: BaseMessage) -> BaseMessage:
+        """The call's own message with its stable id and a bounded size; others as they are."""
+        if not isinstance(message, ToolMessage) or message.tool_call_id != self._call.id:
+            return message
+        own = {"id": result_id(self._call.message_id, self._call.id), "name": self._call.name}
+        return _bounded(message.model_copy(update=own), self._call)
 
 
 async def _contained(request: ToolCallRequest, call: Callable[[ToolCallRequest], Awaitable[Any]]) -> Any:
@@ -173,24 +182,6 @@ async def _contained(request: ToolCallRequest, call: Callable[[ToolCallRequest],
         pass_on(error)
 
 
-def _recorded(answer: Any, call: ledger.ToolCall) -> Any:
-    """The tool's answer with stable ids and a bounded size: `{"messages": […]}`, or a list with commands in it."""
-    for update in answer if isinstance(answer, list) else [answer]:
-        values = update.update if isinstance(update, Command) else update
-        if isinstance(values, dict) and isinstance(values.get("messages"), list):
-            values["messages"] = [_settled(each, call, place) for place, each in enumerate(values["messages"])]
-    return answer
-
-
-def _settled(message: Any, call: ledger.ToolCall, place: int) -> Any:
-    if not isinstance(message, BaseMessage):
-        return message
-    own = result_id(call.message_id, call.id)
-    if isinstance(message, ToolMessage) and message.tool_call_id == call.id:
-        return _bounded(message.model_copy(update={"id": own, "name": call.name}), call)
-    return message if message.id else message.model_copy(update={"id": f"{own}-{place}"})
-
-
 def _bounded(message: ToolMessage, call: ledger.ToolCall) -> ToolMessage:
     """A result too large for a thread is cut (text) or refused (structured content), and says so."""
     if isinstance(message.content, str):
@@ -203,12 +194,6 @@ def _bounded(message: ToolMessage, call: ledger.ToolCall) -> ToolMessage:
     size = len(json.dumps(message.content, default=str))
     if size <= MAX_RESULT_BYTES:
         return message
-    return _error(
+    return answers.error(
         call, f"The result of `{call.name}` was {size} bytes; at most {MAX_RESULT_BYTES} can be kept. Ask for less."
-    )
-
-
-def _error(call: ledger.ToolCall, text: str) -> ToolMessage:
-    return ToolMessage(
-        id=result_id(call.message_id, call.id), content=text, name=call.name, tool_call_id=call.id, status="error"
     )

@@ -1,11 +1,16 @@
 """Failures of a node that end the turn: each carries what the journal records as `Failure`.
 
 A tool's error is no failure of a node: it is an answer to the model (a tool message with `status="error"`).
+
+What must reach the engine from inside a tool node, or from a graph that a tool runs, is also a `GraphBubbleUp`: LangGraph,
+its tool nodes and its middleware let these pass, take them for no error of a tool, and do not retry a node for them.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from langgraph.errors import GraphBubbleUp
 
 from perdure.errors import PerdureError
 from perdure.turns import Failure, FailureCode
@@ -60,7 +65,7 @@ class PromptUnreadable(GraphFailure):
     reason = "system_prompt_unreadable"
 
 
-class LimitReached(GraphFailure):
+class LimitReached(GraphFailure, GraphBubbleUp):
     """A limit of the turn. A person's resume grants a fresh budget."""
 
     failure_code = FailureCode.LIMIT_REACHED
@@ -75,9 +80,22 @@ class LimitReached(GraphFailure):
         return Failure(self.failure_code, self.limit_reason, self.message)
 
 
-class OutcomeUnknown(GraphFailure):
+class OutcomeUnknown(GraphFailure, GraphBubbleUp):
     """A call with an unknown outcome, and an agent whose `on_uncertain` is `fail`."""
 
     failure_code = FailureCode.OUTCOME_UNKNOWN
     reason = "uncertain_call"
     code = str(FailureCode.OUTCOME_UNKNOWN)
+
+
+class QuestionsMixed(GraphFailure, GraphBubbleUp):
+    """Two calls of one task asked questions of their own: an answer could be taken for the other one's."""
+
+    reason = "questions_mixed"
+
+
+class Unsettled(GraphBubbleUp):
+    """A call that was under way, and of which nobody knows what came of it. The text says why, for the card and the model.
+
+    Raised by whoever runs the tool (its time limit, its server); the guard alone meets it.
+    """

@@ -15,10 +15,13 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from langchain_core.messages.utils import count_tokens_approximately
 
 NOT_RECORDED = (
-    "The outcome of this call was not recorded: it was started, and the process stopped before its result was stored. "
-    "It may or may not have taken effect."
+    "The outcome of this call was not recorded: the turn ended before. It may or may not have been started, and may or may not "
+    "have taken effect."
 )
+"""Of a call of which nothing more is known (see `answers.closing` for those that a ledger knows)."""
+
 CANCELLED = "This call was cancelled by the user before its result was recorded. It may or may not have taken effect."
+"""The same, of a turn that a person cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,14 @@ def sendable(messages: Sequence[BaseMessage], text: str = NOT_RECORDED) -> list[
 
 def missing_results(messages: Sequence[BaseMessage], text: str = NOT_RECORDED) -> list[ToolMessage]:
     """The tool messages that a repair appends: one for each call without a result, ids derived from the call."""
+    return [_absent(message, call, text) for message, call in open_calls(messages)]
+
+
+def open_calls(messages: Sequence[BaseMessage]) -> list[tuple[AIMessage, Asked]]:
+    """The calls without a result, each with the message that made it."""
     results = _first_results(messages)
     return [
-        _absent(message, call, text)
+        (message, call)
         for index, message in enumerate(messages)
         if isinstance(message, AIMessage)
         for call in calls_of(message)

@@ -21,7 +21,7 @@ class TimeLimit:
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
-        self._seconds = seconds
+        self.seconds = seconds
         self._since = 0.0
         self._expired = False
         self._cancelling = 0
@@ -40,7 +40,7 @@ class TimeLimit:
         return self
 
     async def _wait(self) -> None:
-        while (left := self._since + self._seconds - self._clock.monotonic()) > 0:
+        while (left := self._since + self.seconds - self._clock.monotonic()) > 0:
             await self._clock.sleep(left)
         self._expired = True
         self._owner.cancel()

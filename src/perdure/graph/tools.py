@@ -10,9 +10,9 @@ from typing import Any
 
 from langchain_core.tools import BaseTool
 from langchain_core.tools import tool as as_tool
-from pydantic import BaseModel, ValidationError
 
 from perdure.errors import ConfigurationError
+from perdure.graph.arguments import argument_problem
 from perdure.graph.faults import Faults
 from perdure.graph.mcp import McpServers
 from perdure.graph.sources import load_attribute
@@ -27,16 +27,7 @@ class BoundTool:
 
     def argument_problem(self, arguments: Any) -> str | None:
         """Why these arguments cannot be given to the tool, None when they can (a server checks its own)."""
-        schema = self.tool.tool_call_schema
-        if not isinstance(schema, type) or not issubclass(schema, BaseModel):
-            return None
-        try:
-            schema.model_validate(arguments)
-        except ValidationError as error:
-            return "; ".join(
-                f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in error.errors()
-            )
-        return None
+        return argument_problem(self.tool, arguments)
 
 
 class ToolRegistry:

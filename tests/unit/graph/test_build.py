@@ -18,12 +18,15 @@ from langgraph.types import Command, interrupt
 
 from perdure import failpoints, ledger
 from perdure.clock import Clock, SystemClock
+from perdure.effects import Gate, gate_request
 from perdure.failpoints import FailpointError
 from perdure.graph.ask import ModelCall
 from perdure.graph.build import ModelNode, ToolsNode, build
+from perdure.graph.effect import effect
 from perdure.graph.history import NOT_RECORDED
 from perdure.graph.keys import call_key
 from perdure.graph.load import HostedGraph
+from perdure.graph.mcp import CallLost
 from perdure.graph.models import ModelSource
 from perdure.graph.tools import ToolRegistry
 from tests.servers.driving import Conversation
@@ -163,6 +166,7 @@ async def test_each_call_is_a_task_of_its_own_so_a_finished_sibling_is_not_repea
         done.append("quick")
         return "quick"
 
+    @effect("read")
     @tool
     async def cut() -> str:
         """Cut by the crash the first time."""
@@ -219,9 +223,7 @@ async def test_a_tools_error_is_an_answer_that_names_the_tool_and_the_error(make
     assert (answer.status, answer.content) == ("error", "The tool `boom` failed: the kettle is cold")
 
 
-async def test_a_tool_that_runs_too_long_is_ended_and_the_model_is_told(make: Make, clock: SteppedClock) -> None:
-    ended: list[str] = []
-
+def forever(ended: list[str]) -> BaseTool:
     @tool
     async def forever() -> str:
         """Never ends."""
@@ -231,10 +233,43 @@ async def test_a_tool_that_runs_too_long_is_ended_and_the_model_is_told(make: Ma
             ended.append("forever")
         return ""
 
-    answer = result(await make([asks(("forever", {})), says("oh")], forever, clock=clock).say("go"))
+    return forever
+
+
+async def test_a_tool_that_runs_too_long_is_ended_and_the_model_is_told(make: Make, clock: SteppedClock) -> None:
+    ended: list[str] = []
+    slow = effect("read")(forever(ended))
+    answer = result(await make([asks(("forever", {})), says("oh")], slow, clock=clock).say("go"))
     assert answer.status == "error"
     assert "did not answer within 60 seconds" in str(answer.content)
+    assert "may or may not have taken effect" in str(answer.content)
     assert ended == ["forever"]
+
+
+async def test_a_once_tool_that_runs_too_long_is_a_question_to_a_person(make: Make, clock: SteppedClock) -> None:
+    ended: list[str] = []
+    agent = make([asks(("forever", {})), says("oh")], forever(ended), clock=clock)
+    assert [each.type for each in await agent.say("go")] == ["human", "ai"]
+    (asked,) = await agent.chat.interrupts()
+    gate = gate_request(asked.id, asked.value)
+    assert gate is not None
+    assert (gate.gate, gate.tool, gate.starts) == (Gate.UNCERTAIN, "forever", 1)
+    assert "did not answer within 60 seconds" in gate.why
+    assert ended == ["forever"]
+
+
+async def test_a_server_that_is_lost_during_a_call_leaves_its_outcome_open(make: Make) -> None:
+    @tool
+    async def send() -> str:
+        """Sends."""
+        raise CallLost("The MCP server `mail` is not available: it closed. The call was under way")
+
+    repeatable = await make([asks(("send", {})), says("oh")], effect("keyed")(send.model_copy())).say("go")
+    assert "The call was under way" in str(result(repeatable).content)
+    agent = make([asks(("send", {})), says("oh")], send)
+    assert [each.type for each in await agent.say("go")] == ["human", "ai"]
+    (asked,) = await agent.chat.interrupts()
+    assert "The call was under way" in asked.value["why"]
 
 
 async def test_a_synchronous_tool_runs_in_a_thread_with_the_context_of_the_turn(make: Make) -> None:
@@ -261,7 +296,9 @@ async def test_tools_get_state_runtime_and_the_idempotency_key(make: Make) -> No
 
     agent = make([asks(("look", {})), says("ok")], look)
     messages = await agent.say("go")
-    assert result(messages).content == f"2 c0 turn-1:{messages[1].id}:c0"
+    (call,) = agent.chat.record.calls
+    assert call.message_id == messages[1].id
+    assert result(messages).content == f"2 c0 {ledger.idempotency_key('turn-1', call)}"
 
 
 async def test_a_tool_may_return_a_command(make: Make) -> None:

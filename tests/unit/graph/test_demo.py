@@ -14,6 +14,7 @@ from perdure.clock import SystemClock
 from perdure.config import AgentSettings, Settings
 from perdure.graph.demo import DemoModel, decide
 from perdure.graph.load import load_agent
+from perdure.ledger import idempotency_key
 from tests.servers.driving import Conversation
 
 
@@ -130,7 +131,7 @@ async def test_each_line_of_the_effects_file_names_its_call_by_a_key_of_its_own(
     await chat.say("four-step job")
     keys = [str(each["key"]) for each in lines(effects)]
     assert len(set(keys)) == 4
-    assert keys == [f"turn-1:{call.message_id}:{call.id}" for call in chat.record.calls]
+    assert keys == [idempotency_key("turn-1", call) for call in chat.record.calls]
     assert set(lines(effects)[0]) == {"tool", "args", "key", "at"}
 
 

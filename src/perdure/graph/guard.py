@@ -1,0 +1,320 @@
+"""The one guard around every tool call: asks a person first where one must be asked, writes down what is about to
+happen, uses what was written down, and never starts a call a second time that may not be repeated.
+
+It talks to the ledger of the running attempt alone (`ledger.current`). Outside Perdure tools simply run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+from langgraph.errors import GraphBubbleUp, GraphDrained, GraphInterrupt
+from langgraph.prebuilt.tool_node import ToolCallRequest
+
+from perdure import ledger
+from perdure.effects import EffectClass, OnUncertain
+from perdure.errors import PerdureError
+from perdure.failpoints import failpoint
+from perdure.graph import answers, gates
+from perdure.graph.answers import Result
+from perdure.graph.approved import ArgumentsChanged, expect, held
+from perdure.graph.arguments import argument_problem
+from perdure.graph.effect import NOT_HAPPENED, Declaration, declaration_of, look_up
+from perdure.graph.errors import OutcomeUnknown, Unsettled
+from perdure.graph.history import result_id
+from perdure.graph.keys import with_call_key
+from perdure.ledger import CallRecord, CallState, Ledger, ToolCall
+from perdure.turns import DecisionKind, Verdict
+
+Run = Callable[[ToolCallRequest], Awaitable[Result]]
+"""Runs the tool of the request. An exception says that the outcome is not known, `Unsettled` says why."""
+
+_REPEATABLE = frozenset({EffectClass.READ, EffectClass.KEYED})
+_CUT = "it was cancelled while it was under way"
+_LONGEST_WHY = 1000
+
+
+async def guarded(
+    request: ToolCallRequest,
+    run: Run,
+    *,
+    message_id: str | None = None,
+    messages_key: str = "messages",
+    direct: bool = False,
+) -> Result:
+    """The call's answer. `message_id`: of the assistant message that made the call, where it is known; else it is looked for
+    under `messages_key` of the state. `direct`: nothing between here and the tool changes its arguments.
+
+    Raises GraphInterrupt when a person must be asked, OutcomeUnknown, LimitReached, what the ledger raises, and what `run`
+    raised of a call that may be repeated.
+    """
+    attempt = ledger.current.get()
+    if attempt is None or (direct and _cannot_start(request)):
+        return await _unguarded(request, run, message_id or "")
+    declared = declaration_of(request.tool)
+    policy = attempt.policy
+    asked = request.tool_call
+    call = ToolCall(
+        id=asked["id"] or "",
+        name=asked["name"],
+        arguments=asked["args"],
+        message_id=message_id or _message_id(request, messages_key),
+        server=getattr(request.tool, "server_name", None),
+        effect=policy.effect_of(asked["name"], declared.effect),
+        polls=policy.polls(asked["name"], declared.polls),
+    )
+    key = ledger.idempotency_key(attempt.turn, call)
+    return await _GuardedCall(attempt, call, key, declared, request, run, direct).answer()
+
+
+@dataclass(frozen=True, slots=True)
+class _GuardedCall:
+    attempt: Ledger
+    call: ToolCall
+    """As the model made it."""
+
+    key: str
+    declared: Declaration
+    request: ToolCallRequest
+    run: Run
+    direct: bool
+
+    async def answer(self) -> Result:
+        record = self.attempt.record(self.key)
+        if record is None:
+            return await self._first()
+        if record.state is CallState.RECORDED:
+            result: Result = record.result
+            return result
+        return await self._again(record)
+
+    async def _first(self) -> Result:
+        """It was never started."""
+        if not self.attempt.policy.gated(self.call.name):
+            return await self._start(self.call)
+        verdict = self._approval()
+        if verdict is None:
+            raise gates.asked(gates.approval(self.call, self.key, self.attempt.policy))
+        if verdict.decision is not DecisionKind.APPROVE:
+            return answers.denied(self.call, verdict)
+        return await self._start(self._approved(verdict))
+
+    def _approval(self) -> Verdict | None:
+        return self.attempt.verdict(gates.approval(self.call, self.key, self.attempt.policy).id)
+
+    def _approved(self, verdict: Verdict) -> ToolCall:
+        return self.call if verdict.arguments is None else replace(self.call, arguments=verdict.arguments)
+
+    async def _again(self, record: CallRecord) -> Result:
+        """It was started before. What runs are the arguments it was started with: they were approved, where that is needed."""
+        call = replace(self.call, arguments=record.call.arguments)
+        if record.paused or call.effect in _REPEATABLE:
+            return await self._start(call)
+        if call.effect is EffectClass.CHECKABLE:
+            found = await look_up(self.declared.lookup, self.key)
+            if found is NOT_HAPPENED:
+                return await self._start(call)
+            if found is not None:
+                return self._recorded(call, answers.happened(call, found))
+        return await self._uncertain(call, record)
+
+    async def _uncertain(self, call: ToolCall, record: CallRecord) -> Result:
+        """Nobody but a person can tell what came of it."""
+        record = replace(record, call=call)
+        verdict = self.attempt.verdict(gates.uncertain(record, self.attempt.policy).id)
+        if verdict is None:
+            if self.attempt.policy.on_uncertain is OnUncertain.RETRY:
+                return await self._start(call)
+            raise self._asked(record)
+        if verdict.decision is DecisionKind.HAPPENED:
+            return self._recorded(call, answers.happened(call, verdict.result))
+        if verdict.decision is DecisionKind.RETRY:
+            return await self._start(call)
+        return answers.given_up(call, record, verdict)
+
+    def _asked(self, record: CallRecord) -> GraphBubbleUp:
+        if self.attempt.policy.on_uncertain is OnUncertain.FAIL:
+            return OutcomeUnknown(
+                f"The outcome of the call of `{self.call.name}` is not known: {gates.why(record)}. {answers.MAY_HAVE} It is "
+                "not run a second time. Look what became of it; set `on_uncertain` to `ask` to decide such calls."
+            )
+        return gates.asked(gates.uncertain(record, self.attempt.policy))
+
+    # -- one start ----------------------------------------------------------------------------------------------------
+
+    async def _start(self, call: ToolCall) -> Result:
+        if call.arguments is not self.call.arguments and self.direct and self.request.tool is not None:
+            problem = argument_problem(self.request.tool, call.arguments)
+            if problem:
+                return answers.error(
+                    call, f"The tool `{call.name}` was not called with a person's arguments: {problem}"
+                )
+        await self.attempt.intend(call)
+        failpoint("tool_call.before")
+        work = asyncio.create_task(self._run(call))
+        cut = await _ended(work, self._grace)
+        if cut is not None:
+            with suppress(PerdureError):
+                self._note(call, work)
+            raise cut
+        return await self._outcome(call, work)
+
+    async def _run(self, call: ToolCall) -> Result:
+        """In a context of its own: the key is that of this call, for the tool and all it starts."""
+        ledger.current_key.set(self.key)
+        expect(call.arguments if self.attempt.policy.gated(call.name) else None)
+        return await self.run(_request_of(self.request, call, self.key))
+
+    def _grace(self) -> float:
+        return self.attempt.grace_seconds() if self.call.effect is EffectClass.ONCE else 0.0
+
+    async def _outcome(self, call: ToolCall, work: asyncio.Task[Result]) -> Result:
+        error = _error_of(work)
+        if error is None:
+            failpoint("tool_call.after")
+            return self._recorded(call, work.result())
+        if isinstance(error, ArgumentsChanged):
+            return self._recorded(call, answers.error(call, str(error)))
+        if isinstance(error, GraphInterrupt | GraphDrained):
+            self.attempt.unknown(call, ledger.PAUSED)
+            raise error
+        if isinstance(error, PerdureError) or (isinstance(error, GraphBubbleUp) and not isinstance(error, Unsettled)):
+            raise error
+        if isinstance(error, Exception | asyncio.CancelledError):
+            return await self._lost(call, error)
+        raise error
+
+    def _note(self, call: ToolCall, work: asyncio.Task[Result]) -> None:
+        """Of a call that was cut: what came of it in the time it had left."""
+        error = _error_of(work)
+        if error is None:
+            self._recorded(call, work.result())
+        elif isinstance(error, GraphInterrupt | GraphDrained):
+            self.attempt.unknown(call, ledger.PAUSED)
+        else:
+            self.attempt.unknown(call, _CUT if isinstance(error, asyncio.CancelledError) else _why(error))
+
+    async def _lost(self, call: ToolCall, error: BaseException) -> Result:
+        """It was started in this attempt, and nobody knows what came of it."""
+        why = _why(error)
+        self.attempt.unknown(call, why)
+        checked = False
+        if call.effect is EffectClass.CHECKABLE:
+            found = await look_up(self.declared.lookup, self.key)
+            checked = found is NOT_HAPPENED
+            if found is not None and not checked:
+                return self._recorded(call, answers.happened(call, found))
+        policy = self.attempt.policy
+        if call.effect in _REPEATABLE or checked or policy.on_uncertain is OnUncertain.RETRY:
+            if isinstance(error, Unsettled):
+                return self._recorded(call, answers.lost(call, why, checked=checked))
+            raise error
+        known = self.attempt.record(self.key)
+        starts = known.starts if known is not None else 1
+        record = CallRecord(self.key, CallState.STARTED, call, starts, self.attempt.attempt, error=why)
+        raise self._asked(record) from error
+
+    def _recorded(self, call: ToolCall, result: Result) -> Result:
+        """In the ledger, as the model will get it."""
+        verdict = self._approval() if self.attempt.policy.gated(call.name) else None
+        if verdict is not None and verdict.decision is DecisionKind.APPROVE and verdict.arguments is not None:
+            result = answers.changed(result, call, verdict.arguments)
+        settled = identified(result, call)
+        self.attempt.result(call, settled)
+        return settled
+
+
+def identified(result: Result, call: ToolCall) -> Result:
+    """The result with an id on each of its messages, that follows from the call."""
+    own = result_id(call.message_id, call.id)
+    count = 0
+
+    def name(each: BaseMessage) -> BaseMessage:
+        nonlocal count
+        count += 1
+        if each.id:
+            return each
+        mine = isinstance(each, ToolMessage) and each.tool_call_id == call.id
+        return each.model_copy(update={"id": own if mine else f"{own}-{count}"})
+
+    return answers.mapped(result, name)
+
+
+async def _ended(work: asyncio.Task[Result], grace: Callable[[], float]) -> asyncio.CancelledError | None:
+    """Waits until the work has ended. When the wait is cancelled, the work has `grace` seconds more, then it is cancelled
+    too; gives the cancel back once the work has ended. A second cancel ends the grace."""
+    try:
+        await asyncio.wait({work})
+    except asyncio.CancelledError as cut:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({work}, timeout=grace())
+        while not work.done():
+            work.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({work})
+        return cut
+    return None
+
+
+def _error_of(work: asyncio.Task[Result]) -> BaseException | None:
+    if work.cancelled():
+        return asyncio.CancelledError("the tool was cancelled, and nobody cancelled the call")
+    return work.exception()
+
+
+def _why(error: BaseException) -> str:
+    """The end of a sentence, without its full stop."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # a class of the tool's own, whose text cannot be made
+        text = ""
+    if isinstance(error, Unsettled):
+        return text[:_LONGEST_WHY].rstrip(".")
+    said = f": {text}" if text else ""
+    return f"the tool raised {type(error).__name__}{said}"[:_LONGEST_WHY].rstrip(".")
+
+
+async def _unguarded(request: ToolCallRequest, run: Run, message_id: str) -> Result:
+    """A call without effect, or outside Perdure."""
+    try:
+        return await run(request)
+    except Unsettled as error:
+        asked = request.tool_call
+        return answers.lost(ToolCall(asked["id"] or "", asked["name"], asked["args"], message_id), _why(error))
+
+
+def _cannot_start(request: ToolCallRequest) -> bool:
+    """The tool node will refuse it: nothing happens, so nothing is asked or written."""
+    return request.tool is None or argument_problem(request.tool, request.tool_call["args"]) is not None
+
+
+def _request_of(request: ToolCallRequest, call: ToolCall, key: str) -> ToolCallRequest:
+    """The request with the arguments that run and with the key in the configuration that the tool gets."""
+    runtime = replace(request.runtime, config=with_call_key(request.runtime.config, key))
+    asked = request.tool_call.copy()
+    asked["args"] = dict(call.arguments)
+    return replace(request, tool_call=asked, tool=held(request.tool) if request.tool else None, runtime=runtime)
+
+
+def _message_id(request: ToolCallRequest, messages_key: str) -> str:
+    """Of the last assistant message that holds the call; the task's own id when the state does not tell."""
+    call_id = request.tool_call["id"]
+    for each in reversed(_messages(request.state, messages_key)):
+        if isinstance(each, AIMessage) and any(call["id"] == call_id for call in each.tool_calls):
+            if each.id:
+                return each.id
+            break
+    info = request.runtime.execution_info
+    return info.task_id if info is not None else ""
+
+
+def _messages(state: Any, key: str) -> list[Any]:
+    if isinstance(state, list):
+        return state
+    found = state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
+    return list(found) if isinstance(found, list | tuple) else []
