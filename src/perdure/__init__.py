@@ -5,7 +5,9 @@
     async with Runtime(load_settings({}, os.environ, Path.cwd())) as runtime:
         print(runtime.address)
 
-`Runtime` and `serve` start a server, `call_key` gives a tool the idempotency key of its call; the rest is vocabulary.
+`Runtime` and `serve` start a server. `effect` declares what a tool does to the world, `call_key` gives it the idempotency key
+of its call, `NOT_HAPPENED` is what a `lookup` answers. `ToolNode` (in a StateGraph) and `DurableToolsMiddleware` (in
+`create_agent`) make the tools of a graph of one's own as safe as the built-in agent's. The rest is vocabulary.
 """
 
 from __future__ import annotations
@@ -24,29 +26,40 @@ from perdure.events import Event, Fold
 from perdure.turns import TurnStatus
 
 if TYPE_CHECKING:
+    from perdure.graph.effect import NOT_HAPPENED, effect
     from perdure.graph.keys import call_key
+    from perdure.graph.middleware import DurableToolsMiddleware
+    from perdure.graph.tool_node import ToolNode
     from perdure.runtime import Runtime, serve
     from perdure.settings import load as load_settings
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "NOT_HAPPENED",
     "AgentSettings",
+    "DurableToolsMiddleware",
     "Event",
     "Fold",
     "PerdureError",
     "Runtime",
     "Settings",
+    "ToolNode",
     "TurnStatus",
     "__version__",
     "call_key",
+    "effect",
     "load_settings",
     "serve",
 ]
 
 _LAZY = {
+    "DurableToolsMiddleware": ("perdure.graph.middleware", "DurableToolsMiddleware"),
+    "NOT_HAPPENED": ("perdure.graph.effect", "NOT_HAPPENED"),
     "Runtime": ("perdure.runtime", "Runtime"),
+    "ToolNode": ("perdure.graph.tool_node", "ToolNode"),
     "call_key": ("perdure.graph.keys", "call_key"),
+    "effect": ("perdure.graph.effect", "effect"),
     "load_settings": ("perdure.settings", "load"),
     "serve": ("perdure.runtime", "serve"),
 }

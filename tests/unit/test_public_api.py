@@ -9,15 +9,19 @@ from pathlib import Path
 import perdure
 
 NAMES = {
+    "NOT_HAPPENED",
     "AgentSettings",
+    "DurableToolsMiddleware",
     "Event",
     "Fold",
     "PerdureError",
     "Runtime",
     "Settings",
+    "ToolNode",
     "TurnStatus",
     "__version__",
     "call_key",
+    "effect",
     "load_settings",
     "serve",
 }
