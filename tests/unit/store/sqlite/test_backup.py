@@ -7,13 +7,15 @@ import apsw
 import pytest
 
 from perdure.errors import DatabaseUnusable, StorageError
+from perdure.ledger import ToolCall
+from perdure.store.base import StoredResult
 from perdure.store.sqlite.backup import restore_database
 from perdure.store.sqlite.database import scalar
 from perdure.store.sqlite.lock import Holder
 from perdure.store.sqlite.migrations import known
-from perdure.turns import Limits, TurnStatus
+from perdure.turns import Limits, Role, TurnStatus
 from tests.conformance.conftest import sqlite_journal
-from tests.conformance.journal import OWNER, Journal, work
+from tests.conformance.journal import OWNER, Journal, ask, intend, work
 
 HOLDER = Holder(pid=1, host="box", boot_id="b", version="1")
 NEWEST = len(known())
@@ -45,6 +47,24 @@ async def test_a_backup_made_while_turns_run_opens_and_goes_on(journal: Journal,
     messages = [event.payload["message"]["content"] for event in await journal.store.events(turn.conversation)]
     assert messages == ["hello", "hi"]
     assert scalar(apsw.Connection(str(kept)), "SELECT status FROM turns") == "completed", "nothing was thrown away"
+
+
+async def test_a_backup_holds_calls_decisions_tokens_and_the_audit(journal: Journal, tmp_path: Path) -> None:
+    attempt = await journal.running()
+    key = await intend(attempt, ToolCall("c-1", "tool", {}, "m-1"))
+    attempt.record(key, StoredResult("msgpack", b"result"), "success")
+    await attempt.park([ask()])
+    await journal.answer(attempt.turn.conversation, {"i-1": "yes"})
+    await journal.store.create_token("clara", Role.USER, "hash", by="admin")
+    await journal.store.backup(tmp_path / "copy.db")
+    await journal.store.close()
+    restore_database(tmp_path / "copy.db", tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+    await journal.start()
+    (known_call,) = await journal.store.ledger(attempt.turn.id)
+    assert known_call.result == StoredResult("msgpack", b"result")
+    assert await journal.answers(attempt.turn.id) == {"i-1": "yes"}
+    assert await journal.store.token_of("hash") is not None
+    assert [entry.action for entry in (await journal.store.audit(None, limit=9)).items] == ["token_create", "decide"]
 
 
 @pytest.mark.parametrize("before", [0, 2])

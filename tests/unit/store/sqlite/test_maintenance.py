@@ -10,15 +10,16 @@ from langchain_core.runnables import RunnableConfig
 
 from perdure.errors import StorageFull
 from perdure.events import EventKind
+from perdure.ledger import ToolCall
 from perdure.store.base import Question
 from perdure.store.sqlite.database import PAGE_BYTES, scalar
 from perdure.store.sqlite.store import SQLiteStore
 from perdure.turns import Limits, Outcome, TurnStatus
 from tests.conformance.conftest import sqlite_journal
-from tests.conformance.journal import OWNER, STRANGER, Journal, work
+from tests.conformance.journal import OWNER, STRANGER, Journal, intend, work
 
 OF_A_CONVERSATION = (
-    "conversations", "turns", "attempts", "events", "cards", "idempotency_keys", "spaces", "checkpoints", "items",
+    "conversations", "turns", "attempts", "events", "cards", "tool_calls", "idempotency_keys", "spaces", "checkpoints", "items",
     "lists", "list_elements", "writes",
 )  # fmt: skip
 
@@ -48,6 +49,7 @@ async def answered(journal: Journal, conversation: str | None = None, *, size: i
     await journal.answer(accepted.conversation, {card.interrupt_id: 1}, "anna")
     attempt = await journal.claimed()
     await work(attempt, "x" * size + "one", "two", question=f"question of {accepted.turn}")
+    await intend(attempt, ToolCall("c-1", "tool", {}, "m-1"))
     attempt.trace("node", "node", 3, "enter")
     await attempt.release(Outcome.RELEASED)
     await (await journal.claimed()).finish(TurnStatus.COMPLETED)

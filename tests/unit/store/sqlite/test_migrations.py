@@ -10,6 +10,10 @@ from perdure.errors import DatabaseUnusable
 from perdure.failpoints import FailpointError, arm
 from perdure.store.sqlite.database import open_writer, prepare_place, scalar
 from perdure.store.sqlite.migrations import FOLDER, known, migrate
+from perdure.store.sqlite.store import open_store
+from perdure.testing import FakeClock
+from perdure.turns import CardState, DecisionKind, Limits, Spent, TurnStatus, Verdict
+from tests.conformance.journal import Heard
 
 BOOT = "INSERT INTO boots (owner, version, started_at) VALUES ('box:1:b', '1', 1)"
 
@@ -98,3 +102,75 @@ def test_a_gap_in_the_numbers_is_a_fault_of_the_program(later: Path) -> None:
     (later / f"{len(known()) + 5:04}_gap.sql").write_text("SELECT 1;")
     with pytest.raises(ValueError, match="not numbered"):
         known(later)
+
+
+OLD = """
+INSERT INTO conversations (id, owner, agent, title, created_at, updated_at)
+VALUES ('parked', 'anna', 'agent', 'a', 1, 1), ('cancelled', 'anna', 'agent', 'b', 1, 1);
+INSERT INTO turns (id, conversation, owner, agent, status, first_seq, committed_seq, cancel_requested_at, accepted_at,
+    epoch, attempts, total_tokens)
+VALUES ('t-1', 'parked', 'anna', 'agent', 'parked', 1, 0, NULL, 1, 1, 1, 7),
+    ('t-2', 'cancelled', 'anna', 'agent', 'queued', 1, 0, 5, 1, 1, 1, 0);
+INSERT INTO attempts (turn, number, epoch, owner, boot, started_at, ended_at, outcome)
+VALUES ('t-1', 1, 1, 'box:1:b', 1, 1, 2, 'parked'), ('t-2', 1, 1, 'box:1:b', 1, 1, 2, 'parked');
+INSERT INTO cards (id, turn, conversation, owner, interrupt_id, kind, request, state, answer, decided_by, decided_at, opened_at)
+VALUES ('c-1', 't-1', 'parked', 'anna', 'i-1', 'interrupt', '"really?"', 'decided', '{"deep":[1]}', 'anna', 9, 3),
+    ('c-2', 't-1', 'parked', 'anna', 'i-2', 'interrupt', '"and this?"', 'opened', NULL, NULL, NULL, 4),
+    ('c-3', 't-2', 'cancelled', 'anna', 'i-3', 'interrupt', '"anyway?"', 'opened', NULL, NULL, NULL, 5);
+"""
+
+
+@pytest.fixture
+def before_decisions(tmp_path: Path) -> Path:
+    """A database of the schema before tool calls and decisions had tables, with cards in every state."""
+    folder = tmp_path / "before"
+    folder.mkdir()
+    for migration in known()[:2]:
+        shutil.copy(migration.path, folder)
+    path = tmp_path / "old" / "perdure.db"
+    prepare_place(path)
+    connection = open_writer(path)
+    migrate(connection, path, folder)
+    connection.execute(BOOT)
+    connection.execute(OLD)
+    connection.close()
+    return path
+
+
+async def test_a_parked_turn_of_an_older_file_is_answered_after_the_upgrade(before_decisions: Path) -> None:
+    store = await open_store(before_decisions, clock=FakeClock(), limits=Limits(), notify=Heard())
+    assert store.upgraded_from is not None
+    (decided,) = (await store.verdicts("t-1")).values()
+    assert decided.verdict is not None
+    assert (decided.verdict.decision, decided.verdict.value, decided.verdict.by) == (
+        DecisionKind.ANSWER,
+        {"deep": [1]},
+        "anna",
+    )
+    waiting = await store.approvals("anna", "anna", limit=9)
+    assert [(card.id, card.kind, card.request, card.call) for card in waiting.items] == [
+        ("c-2", "interrupt", "and this?", None)
+    ]
+    turn = await store.turn("anna", "t-1")
+    assert turn.spent == Spent(tokens=7)
+    outcome = await store.decide("anna", "c-2", Verdict(DecisionKind.ANSWER, value=1, by="anna"))
+    assert outcome.turn_status is TurnStatus.QUEUED
+    await store.close()
+
+
+async def test_what_asked_a_turn_that_no_longer_waits_is_closed_by_the_upgrade(before_decisions: Path) -> None:
+    store = await open_store(before_decisions, clock=FakeClock(), limits=Limits(), notify=Heard())
+    (card,) = await store.cards("anna", "t-2")
+    assert card.state is CardState.CLOSED
+    await store.close()
+
+
+def test_an_upgraded_schema_is_the_same_as_a_new_one(path: Path, before_decisions: Path) -> None:
+    def schema(place: Path) -> list[tuple[str, str]]:
+        connection = open_writer(place)
+        migrate(connection, place)
+        rows = list(connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name"))
+        connection.close()
+        return rows
+
+    assert schema(before_decisions) == schema(path)

@@ -1,7 +1,7 @@
 """The journal against a model of plain Python: whatever people, workers, crashes and clocks do, in any order, both agree.
 
-Beside equal states: one active turn per thread, one terminal event per ending, seqs that only rise and are never used twice,
-and no write of an attempt that lost its turn.
+Beside equal states: one active turn per thread, one terminal event per ending, one decision per card, seqs that only rise and
+are never used twice, and no write of an attempt that lost its turn.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,21 +21,57 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from perdure.errors import CardDecided, LeaseLost, TurnInProgress, TurnNotResumable
+from perdure.errors import BadRequest, CardDecided, LeaseLost, TurnInProgress, TurnNotResumable
 from perdure.events import EventKind
-from perdure.ledger import ToolCall
-from perdure.store.base import Question
+from perdure.ledger import CallState, ToolCall, idempotency_key
+from perdure.store.base import Question, StoredResult
 from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.authority import StepPlan
 from perdure.store.sqlite.store import SQLiteStore
-from perdure.turns import ACTIVE, ENDED, REOPENABLE, Accepted, Limits, Outcome, TurnStatus
+from perdure.turns import (
+    ACTIVE,
+    DECISIONS,
+    ENDED,
+    EXPIRY,
+    REOPENABLE,
+    Accepted,
+    CardState,
+    DecisionKind,
+    Limits,
+    Outcome,
+    TurnStatus,
+    Verdict,
+)
 from tests.conformance.conftest import sqlite_journal
-from tests.conformance.journal import BROKEN, LEASE_SECONDS, OWNER, Journal, intend
+from tests.conformance.journal import BROKEN, LEASE_SECONDS, OWNER, Journal, gate, intend
 
 T = TypeVar("T")
 
 LIMITS = Limits(max_attempts=3, total_attempts=7)
 Pick = st.integers(0, 10**6)
+
+
+@dataclass
+class ModelCard:
+    question: Question
+    state: CardState
+    expires_at: datetime | None = None
+    decision: str | None = None
+    by: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return str(self.question.gate.gate) if self.question.gate else "interrupt"
+
+    def late(self, now: datetime) -> bool:
+        return self.state is CardState.OPENED and self.expires_at is not None and self.expires_at <= now
+
+
+@dataclass
+class ModelCall:
+    task: str
+    starts: int = 1
+    state: CallState = CallState.STARTED
 
 
 @dataclass
@@ -54,11 +90,22 @@ class ModelTurn:
     last: str | None = None
     """Why the next attempt rewinds: the reason of the rewind, None when there is none to write."""
 
-    questions: dict[str, bool] = field(default_factory=dict)
-    """Interrupt id → decided."""
+    cards: dict[str, ModelCard] = field(default_factory=dict)
+    """By interrupt id."""
 
-    closed: list[str] = field(default_factory=list)
-    """Questions that an ending closed undecided; a resumed turn may meet them again."""
+    discards: bool = False
+    calls: dict[str, ModelCall] = field(default_factory=dict)
+    """By key."""
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    worked: float = 0.0
+    fresh: tuple[int, int, float] = (0, 0, 0.0)
+    """What was spent at the last fresh budget."""
+
+    claimed_at: float = 0.0
+    renewed_at: float = 0.0
+    """By the clock that never steps back."""
 
     @property
     def row(self) -> tuple[object, ...]:
@@ -69,7 +116,26 @@ class ModelTurn:
             self.without_progress,
             self.cancel,
             self.superseded,
+            self.discards,
         )
+
+    @property
+    def spent(self) -> tuple[int, int, float]:
+        model_calls, tool_calls, worked = self.fresh
+        return self.model_calls - model_calls, self.tool_calls - tool_calls, round(self.worked - worked, 3)
+
+    @property
+    def undecided(self) -> list[ModelCard]:
+        return [card for card in self.cards.values() if card.state is CardState.OPENED]
+
+    def close_cards(self) -> None:
+        for card in self.undecided:
+            card.state = CardState.CLOSED
+
+    def decide(self, card: ModelCard, decision: DecisionKind, by: str) -> None:
+        card.state, card.decision, card.by = CardState.DECIDED, str(decision), by
+        if not self.undecided:
+            self.status, self.not_before = TurnStatus.QUEUED, None
 
 
 class JournalMachine(RuleBasedStateMachine):
@@ -118,12 +184,24 @@ class JournalMachine(RuleBasedStateMachine):
     def end(self, turn: ModelTurn, status: TurnStatus) -> None:
         turn.status, turn.lease = status, None
         turn.endings += 1
-        turn.closed += [question for question, decided in turn.questions.items() if not decided]
-        turn.questions = {question: True for question, decided in turn.questions.items() if decided}
+        if status in {TurnStatus.COMPLETED, TurnStatus.CANCELLED}:
+            for call in (call for each in self.of(turn.conversation) for call in each.calls.values()):
+                call.state = CallState.SETTLED if call.state is CallState.RECORDED else call.state
         waiting = next((other for other in self.of(turn.conversation) if other.status is TurnStatus.WAITING), None)
         if waiting is not None:
             waiting.status = TurnStatus.QUEUED
             self.supersede(waiting)
+
+    def leave(self, turn: ModelTurn, until: float) -> None:
+        """An attempt is over."""
+        turn.worked += until - turn.claimed_at
+
+    def ask_to_end(self, turn: ModelTurn, *, discard: bool = False) -> None:
+        turn.cancel, turn.not_before = True, None
+        turn.discards = turn.discards or discard or turn.status is TurnStatus.PARKED
+        if turn.status is TurnStatus.PARKED:
+            turn.status = TurnStatus.QUEUED
+            turn.close_cards()
 
     def supersede(self, later: ModelTurn) -> None:
         for turn in self.of(later.conversation):
@@ -133,19 +211,27 @@ class JournalMachine(RuleBasedStateMachine):
 
     # -- people -------------------------------------------------------------------------------------------------------
 
-    @rule(number=Pick, new=st.integers(0, 5).map(lambda n: n == 5), enqueue=st.booleans())
-    def accept(self, number: int, new: bool, enqueue: bool) -> None:
+    @rule(
+        number=Pick,
+        new=st.integers(0, 5).map(lambda n: n == 5),
+        when_busy=st.sampled_from(["reject", "enqueue", "enqueue", "interrupt"]),
+        discard=st.booleans(),
+    )
+    def accept(self, number: int, new: bool, when_busy: str, discard: bool) -> None:
         known = sorted({turn.conversation for turn in self.turns.values()})
         conversation = None if new or not known else known[number % len(known)]
         busy = self.active(conversation) if conversation else None
         key = self.journal.name("key")
+        discard = discard and when_busy == "interrupt"
         accepting = self.journal.accept(
-            conversation=conversation, when_busy="enqueue" if enqueue else "reject", key=key
+            conversation=conversation, when_busy=when_busy, discard_pending=discard, key=key
         )
-        if busy is not None and not enqueue:
+        undiscarded = when_busy == "interrupt" and not discard and busy is not None and busy.status is TurnStatus.PARKED
+        if busy is not None and (when_busy == "reject" or undiscarded):
             with pytest.raises(TurnInProgress) as refusal:
                 self.do(accepting)
             assert refusal.value.turn == busy.id
+            assert len(refusal.value.details.get("pending", ())) == len(busy.undecided)
             return
         accepted = self.keys[key] = self.do(accepting)
         turn = ModelTurn(accepted.turn, accepted.conversation, TurnStatus.WAITING if busy else TurnStatus.QUEUED)
@@ -153,6 +239,8 @@ class JournalMachine(RuleBasedStateMachine):
         self.turns[turn.id] = turn
         if busy is None:
             self.supersede(turn)
+        elif when_busy == "interrupt":
+            self.ask_to_end(busy, discard=discard)
 
     @precondition(lambda self: bool(self.keys))
     @rule(number=Pick)
@@ -189,24 +277,53 @@ class JournalMachine(RuleBasedStateMachine):
         assert last is not None
         assert self.do(resuming).turn == last.id
         last.status, last.without_progress, last.cancel, last.not_before = TurnStatus.QUEUED, 0, False, None
-        last.last = "resumed"
+        last.last, last.discards = "resumed", False
+        last.fresh = (last.model_calls, last.tool_calls, last.worked)
 
-    @precondition(lambda self: self.pick(0, TurnStatus.PARKED) is not None)
-    @rule(number=Pick)
-    def decide(self, number: int) -> None:
-        turn = self.pick(number, TurnStatus.PARKED)
-        if turn is None:
-            return
-        question = sorted(turn.questions)[number % len(turn.questions)]
-        deciding = self.journal.answer(turn.conversation, {question: number}, "anna")
-        if turn.questions[question]:
-            with pytest.raises(CardDecided):
-                self.do(deciding)
-            return
-        turn.questions[question] = True
-        if all(turn.questions.values()):
-            turn.status, turn.not_before = TurnStatus.QUEUED, None
-        assert self.do(deciding).status is turn.status
+    @precondition(lambda self: any(turn.cards for turn in self.turns.values()))
+    @rule(number=Pick, decision=st.sampled_from(DecisionKind), fit=st.integers(0, 3), answer=st.booleans())
+    def decide(self, number: int, decision: DecisionKind, fit: int, answer: bool) -> None:
+        asked = [(turn, card) for turn in self.turns.values() for card in turn.cards.values()]
+        turn, card = asked[number % len(asked)]
+        fitting = sorted(DECISIONS[card.kind])
+        decision = fitting[number % len(fitting)] if fit else decision
+        before, by = card.state, f"person-{number % 3}"
+        outcome = self.do(self.deciding(turn, card, Verdict(decision, by=by), answer))
+        if before is not CardState.OPENED:
+            assert outcome in {"CardDecided", "BadRequest"}
+        elif decision not in fitting:
+            assert outcome == "BadRequest"
+        elif card.late(self.now):
+            assert outcome == "CardDecided"
+            turn.decide(card, DecisionKind.DENY, EXPIRY)
+        else:
+            turn.decide(card, decision, by)
+            assert outcome == str(turn.status)
+
+    async def deciding(self, turn: ModelTurn, card: ModelCard, verdict: Verdict, answer: bool) -> str:
+        """What became of the turn, or the name of the refusal."""
+        store, interrupt_id = self.journal.store, card.question.interrupt_id
+        try:
+            if answer and self.active(turn.conversation) is turn:
+                said = {interrupt_id: verdict}
+                return str((await store.answer(OWNER, turn.conversation, said, verdict.by)).status)
+            return str((await store.decide(None, await self.card_id(turn, interrupt_id), verdict)).turn_status)
+        except (CardDecided, BadRequest) as refusal:
+            return type(refusal).__name__
+
+    async def card_id(self, turn: ModelTurn, interrupt_id: str) -> str:
+        return (await self.journal.cards(turn.id))[interrupt_id].id
+
+    @precondition(lambda self: any(turn.undecided for turn in self.turns.values()))
+    @rule()
+    def expire(self) -> None:
+        due = self.do(self.journal.store.expire(self.now))
+        for turn in self.turns.values():
+            for card in turn.undecided:
+                if card.late(self.now):
+                    turn.decide(card, DecisionKind.DENY, EXPIRY)
+        rest = [card.expires_at for turn in self.turns.values() for card in turn.undecided if card.expires_at]
+        assert due == min(rest, default=None)
 
     @precondition(lambda self: self.pick(0, *ACTIVE, TurnStatus.WAITING) is not None)
     @rule(number=Pick, statuses=st.sampled_from([(TurnStatus.WAITING,), (TurnStatus.RUNNING,), tuple(TurnStatus)]))
@@ -218,9 +335,7 @@ class JournalMachine(RuleBasedStateMachine):
             turn.status, turn.cancel = TurnStatus.CANCELLED, True
             turn.endings += 1
         elif turn.status in ACTIVE:
-            turn.cancel, turn.not_before = True, None
-            if turn.status is TurnStatus.PARKED:
-                turn.status = TurnStatus.QUEUED
+            self.ask_to_end(turn)
         assert self.do(self.journal.store.cancel(OWNER, turn.id)).status is turn.status
 
     def due(self, suspects: bool) -> list[ModelTurn]:
@@ -252,47 +367,91 @@ class JournalMachine(RuleBasedStateMachine):
         turn.attempts += 1
         turn.without_progress += 1
         turn.lease = self.now + timedelta(seconds=LEASE_SECONDS)
+        turn.claimed_at = turn.renewed_at = self.journal.clock.monotonic()
         self.live[turn.id] = attempt
+        assert (attempt.spent.model_calls, attempt.spent.tool_calls, round(attempt.spent.seconds, 3)) == turn.spent
 
     @precondition(lambda self: bool(self.live))
-    @rule(number=Pick, progress=st.booleans(), tokens=st.integers(0, 3))
-    def step(self, number: int, progress: bool, tokens: int) -> None:
+    @rule(number=Pick, tokens=st.integers(0, 3), task=st.sampled_from(["", "task-0", "task-1"]))
+    def step(self, number: int, tokens: int, task: str) -> None:
         turn, attempt = self.pick_live(number)
-        self.do(self.write(attempt, progress, tokens))
-        if progress:
-            turn.without_progress = 0
+        self.do(self.write(attempt, task, tokens))
+        turn.without_progress = 0
+        for call in turn.calls.values():
+            if task and call.task == task and call.state is CallState.RECORDED:
+                call.state = CallState.SETTLED
 
-    async def write(self, attempt: SQLiteAttempt, progress: bool, tokens: int) -> None:
+    async def write(self, attempt: SQLiteAttempt, task: str, tokens: int) -> None:
         attempt.trace("node", "node", 1, "enter")
         for _ in range(tokens):
             attempt.token("m", "text")
-        if progress:
-            result = {"node": "node", "name": "node", "step": 1, "phase": "result"}
-            await attempt.submit(StepPlan(traces=[result], progress=True, supersteps=1), lambda connection: ())
+        result = {"node": "node", "name": "node", "step": 1, "phase": "result"}
+        await attempt.submit(StepPlan(traces=[result], progress=True, supersteps=1, task=task), lambda connection: ())
+
+    @precondition(lambda self: bool(self.live))
+    @rule(number=Pick, model_calls=st.integers(0, 2), durable=st.booleans())
+    def call_tool(self, number: int, model_calls: int, durable: bool) -> None:
+        turn, attempt = self.pick_live(number)
+        for _ in range(model_calls):
+            self.do(attempt.count_model_call(durable=durable))
+        turn.model_calls += model_calls
+        task = f"task-{number % 2}"
+        key = self.do(intend(attempt, ToolCall(f"c-{number % 4}", "tool", {}, "m"), task=task))
+        call = turn.calls.get(key)
+        turn.tool_calls += call is None
+        turn.calls[key] = ModelCall(task, call.starts + 1 if call else 1)
+        assert attempt.spent.model_calls == turn.spent[0]
+
+    @precondition(lambda self: any(self.turns[turn].calls for turn in self.live))
+    @rule(number=Pick, outcome=st.sampled_from(["record", "record", "unknown"]))
+    def learn_of_a_call(self, number: int, outcome: str) -> None:
+        turn, attempt = self.pick_live(number)
+        if not turn.calls:
+            return
+        key = sorted(turn.calls)[number % len(turn.calls)]
+        if outcome == "record":
+            attempt.record(key, StoredResult("bytes", b"result"), "success")
+            turn.calls[key].state = CallState.RECORDED
         else:
-            await intend(attempt, ToolCall("c", "tool", {}, "m"))
+            attempt.unknown(key, "it went away")
+        self.do(attempt.settle())
 
     @precondition(lambda self: bool(self.live))
     @rule(number=Pick)
     def renew(self, number: int) -> None:
         turn, attempt = self.pick_live(number)
         turn.lease = self.now + timedelta(seconds=LEASE_SECONDS)
+        turn.renewed_at = self.journal.clock.monotonic()
         assert self.do(asyncio.to_thread(attempt.renew, turn.lease))
 
     @precondition(lambda self: bool(self.live))
-    @rule(number=Pick, count=st.integers(1, 2))
-    def park(self, number: int, count: int) -> None:
+    @rule(
+        number=Pick,
+        kinds=st.lists(st.sampled_from(["own", "approval", "brief", "uncertain"]), min_size=1, max_size=2),
+        despite=st.booleans(),
+    )
+    def park(self, number: int, kinds: list[str], despite: bool) -> None:
         turn, attempt = self.pick_live(number)
-        again = turn.closed.pop() if turn.closed and number % 2 else None
-        questions = [
-            again or self.journal.name("interrupt"),
-            *(self.journal.name("interrupt") for _ in range(count - 1)),
-        ]
-        self.do(attempt.park([Question(question, question) for question in questions]))
+        closed = [card.question for card in turn.cards.values() if card.state is CardState.CLOSED]
+        questions = [self.question(kind) for kind in kinds] + closed[: number % 2]
+        self.do(attempt.park(questions, despite_cancel=despite))
         del self.live[turn.id]
-        turn.questions = turn.questions | dict.fromkeys(questions, False)
-        turn.status = TurnStatus.QUEUED if turn.cancel else TurnStatus.PARKED
+        self.leave(turn, self.journal.clock.monotonic())
         turn.lease, turn.without_progress, turn.last = None, 0, None
+        if turn.cancel and not (despite and not turn.discards):
+            turn.status = TurnStatus.QUEUED
+            return
+        turn.status = TurnStatus.PARKED
+        for question in questions:
+            seconds = question.gate.expires_seconds if question.gate else None
+            expires_at = self.now + timedelta(seconds=seconds) if seconds else None
+            turn.cards[question.interrupt_id] = ModelCard(question, CardState.OPENED, expires_at)
+
+    def question(self, kind: str) -> Question:
+        name = self.journal.name("interrupt")
+        if kind == "own":
+            return Question(name, name)
+        return gate(name, uncertain=kind == "uncertain", expires_seconds=20 if kind == "brief" else None)
 
     @precondition(lambda self: bool(self.live))
     @rule(number=Pick, status=st.sampled_from([TurnStatus.COMPLETED, TurnStatus.FAILED, TurnStatus.CANCELLED]))
@@ -300,6 +459,7 @@ class JournalMachine(RuleBasedStateMachine):
         turn, attempt = self.pick_live(number)
         self.do(attempt.finish(status, BROKEN if status is TurnStatus.FAILED else None))
         del self.live[turn.id]
+        self.leave(turn, self.journal.clock.monotonic())
         self.end(turn, status)
 
     @precondition(lambda self: bool(self.live))
@@ -309,6 +469,7 @@ class JournalMachine(RuleBasedStateMachine):
         not_before = self.now + timedelta(seconds=10) if delay else None
         self.do(attempt.release(outcome, not_before=not_before))
         del self.live[turn.id]
+        self.leave(turn, self.journal.clock.monotonic())
         turn.status, turn.lease = TurnStatus.QUEUED, None
         turn.not_before = None if turn.cancel else not_before
         turn.last = str(outcome)
@@ -317,21 +478,36 @@ class JournalMachine(RuleBasedStateMachine):
             turn.without_progress = max(turn.without_progress - 1, 0)
 
     @precondition(lambda self: bool(self.zombies))
-    @rule(number=Pick, deed=st.sampled_from(["step", "intend", "finish", "park", "release", "renew"]))
+    @rule(
+        number=Pick,
+        deed=st.sampled_from(["step", "intend", "count", "finish", "park", "release", "renew", "record", "unknown"]),
+    )
     def an_attempt_that_lost_its_turn_writes_nothing(self, number: int, deed: str) -> None:
         zombie = self.zombies[number % len(self.zombies)]
         if deed == "renew":
             assert not self.do(asyncio.to_thread(zombie.renew, self.now + timedelta(days=1)))
             return
+        call = ToolCall(f"c-{number % 4}", "tool", {}, "m")
+        key = idempotency_key(zombie.turn.id, call)
         deeds = {
-            "step": lambda: self.write(zombie, True, 1),
-            "intend": lambda: self.write(zombie, False, 0),
+            "step": lambda: self.write(zombie, "task-0", 1),
+            "intend": lambda: intend(zombie, call),
+            "count": lambda: zombie.count_model_call(durable=True),
             "finish": lambda: zombie.finish(TurnStatus.COMPLETED),
             "park": lambda: zombie.park([Question("zombie", "?")]),
             "release": lambda: zombie.release(Outcome.RELEASED),
+            "record": lambda: self.unawaited(zombie, lambda: zombie.record(key, StoredResult("b", b""), "success")),
+            "unknown": lambda: self.unawaited(zombie, lambda: zombie.unknown(key, "late")),
         }
         with pytest.raises(LeaseLost):
             self.do(deeds[deed]())
+
+    async def unawaited(self, zombie: SQLiteAttempt, write: Callable[[], None]) -> None:
+        """A write that nobody waits for: whoever writes next learns of its failure."""
+        write()
+        await zombie.settle()
+        if zombie.latched is not None:
+            raise zombie.latched
 
     # -- the world ----------------------------------------------------------------------------------------------------
 
@@ -366,6 +542,7 @@ class JournalMachine(RuleBasedStateMachine):
         for orphan in orphans:
             turn = self.turns[orphan.id]
             recovered = self.do(store.recover(turn.id, turn.epoch, now=self.now, manual=manual))
+            self.leave(turn, turn.renewed_at)
             zombie = self.live.pop(turn.id, None)
             if zombie is not None:
                 self.zombies.append(zombie)
@@ -386,11 +563,48 @@ class JournalMachine(RuleBasedStateMachine):
     @invariant()
     def the_journal_is_as_the_model_says(self) -> None:
         rows = self.read(
-            "SELECT id, status, epoch, attempts, attempts_without_progress, cancel_requested_at IS NOT NULL, superseded "
-            "FROM turns ORDER BY accept_number"
+            "SELECT id, status, epoch, attempts, attempts_without_progress, cancel_requested_at IS NOT NULL, superseded, "
+            "discards_cards FROM turns ORDER BY accept_number"
         )
         assert [tuple(row[1:]) for row in rows] == [turn.row for turn in self.turns.values()]
         assert [row[0] for row in rows] == list(self.turns)
+
+    @invariant()
+    def cards_are_as_the_model_says_and_each_is_decided_once(self) -> None:
+        rows = self.read("SELECT turn, interrupt_id, kind, state, decision, decided_by FROM cards")
+        cards = [(turn, *each) for turn in self.turns.values() for each in turn.cards.items()]
+        assert {tuple(row) for row in rows} == {
+            (turn.id, name, card.kind, str(card.state), card.decision, card.by) for turn, name, card in cards
+        }
+        waiting = {turn.id for turn in self.turns.values() if turn.undecided}
+        assert waiting == {turn.id for turn in self.turns.values() if turn.status is TurnStatus.PARKED}
+        told = self.read(
+            "SELECT payload ->> 'card' FROM events WHERE kind = 'approval' AND payload ->> 'state' = 'decided'"
+        )
+        decided = self.read("SELECT id FROM cards WHERE state = 'decided'")
+        audited = self.read("SELECT card FROM audit WHERE action IN ('decide', 'expire')")
+        assert sorted(told) == sorted(decided) == sorted(audited)
+
+    @invariant()
+    def calls_are_as_the_model_says(self) -> None:
+        rows = self.read("SELECT key, turn, starts, state, task, result IS NOT NULL FROM tool_calls")
+        assert {tuple(row) for row in rows} == {
+            (key, turn.id, call.starts, str(call.state), call.task, call.state is CallState.RECORDED)
+            for turn in self.turns.values()
+            for key, call in turn.calls.items()
+        }
+
+    @invariant()
+    def what_turns_spent_is_as_the_model_says(self) -> None:
+        rows = self.read(
+            "SELECT id, model_calls - model_calls_from, tool_calls - tool_calls_from, "
+            "round((worked - worked_from) / 1e6, 3) FROM turns"
+        )
+        for turn, model_calls, tool_calls, worked in rows:
+            spent = self.turns[turn].spent
+            uncounted = turn in self.live  # a count that nobody waits for goes with the next commit
+            assert (tool_calls, worked) == spent[1:]
+            assert model_calls == spent[0] or (uncounted and model_calls <= spent[0])
 
     @invariant()
     def a_thread_has_one_active_turn_and_nothing_waits_behind_nothing(self) -> None:
