@@ -32,6 +32,8 @@ class Script:
 class Exchange:
     """One request and its answer on one connection."""
 
+    chat_path = "/chat/completions"
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, script: Script) -> None:
         self.reader = reader
         self.writer = writer
@@ -50,11 +52,14 @@ class Exchange:
             await self.json(200, {"steps": len(self.script.steps)})
         elif method == "GET" and path == "/requests":
             await self.json(200, self.script.requests)
-        elif method == "POST" and path.endswith("/chat/completions"):
+        elif method == "POST" and path.endswith(self.chat_path):
             self.script.requests.append(json.loads(body))
             await self.step(self.script.next())
         else:
-            await self.json(404, {"error": {"message": f"no such path {path}"}})
+            await self.other(method, path)
+
+    async def other(self, method: str, path: str) -> None:
+        await self.json(404, {"error": {"message": f"no such path {path}"}})
 
     async def step(self, step: dict[str, Any]) -> None:
         if "status" in step:
@@ -115,12 +120,12 @@ class Exchange:
         await self.writer.drain()
 
 
-async def main() -> None:
+async def main(exchange: type[Exchange] = Exchange) -> None:
     script = Script()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await Exchange(reader, writer, script).serve()
+            await exchange(reader, writer, script).serve()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:

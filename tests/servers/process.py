@@ -74,13 +74,15 @@ class ServerProcess:
             self.process.stdout.close()
 
 
-class OpenAiServer(ServerProcess):
-    """The scripted server of `tests.servers.openai_server`."""
+class ScriptedServer(ServerProcess):
+    """A model server that says what its script tells it to."""
+
+    module: str
 
     def __init__(self, port: int = 0) -> None:
-        super().__init__("tests.servers.openai_server", str(port))
+        super().__init__(self.module, str(port))
         self.port = int(self.line().rsplit(" ", 1)[1])
-        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+        self.address = f"http://127.0.0.1:{self.port}"
 
     def script(self, *steps: dict[str, Any]) -> None:
         self._ask("PUT", "/script", list(steps))
@@ -91,6 +93,22 @@ class OpenAiServer(ServerProcess):
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=data, method=method)
+        request = urllib.request.Request(f"{self.address}{path}", data=data, method=method)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
+
+
+class OpenAiServer(ScriptedServer):
+    """The scripted server of `tests.servers.openai_server`."""
+
+    module = "tests.servers.openai_server"
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.address}/v1"
+
+
+class OllamaServer(ScriptedServer):
+    """The scripted server of `tests.servers.ollama_server`. Its address is what Ollama's clients call the base URL."""
+
+    module = "tests.servers.ollama_server"

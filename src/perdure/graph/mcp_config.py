@@ -1,7 +1,7 @@
 """`mcp.json` in the dialects people have: `mcpServers`, an editor's `servers`, or a bare map of servers. Pure.
 
-`${VAR}`, `${env:VAR}` and `${VAR:-default}` are expanded in every string of a server. Each fault is one sentence that names the
-key and the cure.
+`${VAR}`, `${env:VAR}` and `${VAR:-default}` are expanded in every string of a server, and so are an editor's `${workspaceFolder}`
+and `${userHome}`. Each fault is one sentence that names the key and the cure.
 """
 
 from __future__ import annotations
@@ -68,6 +68,13 @@ def _json_object(text: str, source: Path) -> Mapping[str, Any]:
     return value
 
 
+def _places(source: Path) -> Mapping[str, str]:
+    """What editors call the project's folder and the person's own. A file in `.vscode` or `.cursor` is of the folder above."""
+    folder = source.parent.resolve()
+    project = folder.parent if folder.name in {".vscode", ".cursor"} else folder
+    return {"workspaceFolder": str(project), "userHome": str(Path.home())}
+
+
 class _Reading:
     """One pass over the file that collects every fault before it refuses."""
 
@@ -75,7 +82,7 @@ class _Reading:
         self.problems: list[str] = []
         self._notices: list[str] = []
         self._source = source
-        self._environment = environment
+        self._environment = {**_places(source), **environment}
 
     def config(self, value: Mapping[str, Any]) -> McpConfig:
         root, entries = self._entries(value)

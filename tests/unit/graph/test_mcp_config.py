@@ -98,6 +98,14 @@ def test_variables_are_expanded_everywhere_and_an_empty_one_takes_the_default() 
     assert (server.command, server.args) == ("a", ("b", "d", "", "$A", "ab"))
 
 
+@pytest.mark.parametrize(("file", "folder"), [("mcp.json", "/etc/project"), (".vscode/mcp.json", "/etc/project")])
+def test_an_editors_words_for_the_projects_folder_and_the_home_are_known(file: str, folder: str) -> None:
+    entry = {"command": "${workspaceFolder}/x", "args": ["${userHome}"]}
+    source = Path("/etc/project") / file
+    (server,) = parse_mcp_config(json.dumps({"servers": {"x": entry}}), source=source, environment={}).servers
+    assert (server.command, server.args) == (f"{folder}/x", (str(Path.home()),))
+
+
 def test_keys_of_other_programs_are_told_and_not_refused() -> None:
     config = parse({"mcpServers": {"x": {"command": "x", "autoApprove": ["y"], "_note": "mine"}}, "theme": "dark"})
     assert len(config.servers) == 1
