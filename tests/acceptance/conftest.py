@@ -109,7 +109,9 @@ class ServerProcess:
         return (self.folder / "perdure.token").read_text().strip()
 
     def request(self, method: str, path: str, **more: Any) -> httpx2.Response:
-        headers = {"Authorization": f"Bearer {self.token}", **more.pop("headers", {})}
+        """`secret`: a named token's, instead of the server's own."""
+        secret = more.pop("secret", None) or self.token
+        headers = {"Authorization": f"Bearer {secret}", **more.pop("headers", {})}
         return httpx2.request(method, f"{self.address}{path}", headers=headers, timeout=60, trust_env=False, **more)
 
     def get(self, path: str, **more: Any) -> httpx2.Response:
@@ -140,6 +142,20 @@ class ServerProcess:
     def effects(self) -> Counter[str]:
         lines = self.effects_file.read_text().splitlines() if self.effects_file.exists() else []
         return Counter(str(json.loads(line)["args"].get("label")) for line in lines)
+
+    def effect_lines(self) -> list[tuple[str, dict[str, Any]]]:
+        """Tool and arguments of each execution that took effect, in order."""
+        lines = self.effects_file.read_text().splitlines() if self.effects_file.exists() else []
+        return [(each["tool"], each["args"]) for each in map(json.loads, lines)]
+
+    def waiting(self, turn: str) -> list[dict[str, Any]]:
+        """The open cards of a turn once it is parked."""
+        self.until(turn, "parked")
+        items = self.get("/api/approvals", params={"limit": 200}).json()["items"]
+        return [card for card in items if card["turn"] == turn]
+
+    def messages(self, conversation: str) -> list[dict[str, Any]]:
+        return list(self.get(f"/api/conversations/{conversation}").json()["messages"])
 
     def log(self) -> str:
         return self.log_file.read_text(errors="replace")

@@ -163,8 +163,9 @@ def test_a_question_of_a_graph_is_told_and_answered(server: ServerProcess, perdu
     assert asked.returncode == 1 and "May I?" in asked.stderr and "parked" in asked.stderr
     turn = perdure.json("turns", "list", "--status", "parked")["items"][0]["id"]
     shown = perdure("turns", "show", turn)
-    question = perdure.json("turns", "show", turn)["cards"][0]["interrupt_id"]
-    assert question in shown.stderr
+    card = perdure.json("turns", "show", turn)["cards"][0]
+    question = card["interrupt_id"]
+    assert f"perdure approvals answer {card['id']}" in shown.stderr and "May I?" in shown.stdout
     assert perdure("turns", "answer", turn, question, "yes").returncode == 0
     done = server.until(turn, "completed")
     assert server.answer_of(done["conversation"]) == "You said yes."

@@ -82,7 +82,10 @@ class Gate:
         if scope[SLOT]:
             stream: EventStream = scope[SLOT].pop()
             exchange.streamed = True
-            await stream.run(scope, receive, exchange.send)
+            try:
+                await stream.run(scope, receive, exchange.send)
+            except Unauthorized as error:
+                await reply(error)(scope, receive, exchange.send)
 
     async def _on_fault(self, scope: Scope, receive: Receive, exchange: Exchange, error: Exception) -> None:
         _log.error("request_failed", method=scope["method"], path=scope["path"], exc_info=error)

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from perdure.api.wire import dumps
-from perdure.errors import BadRequest, NotReady
+from perdure.errors import BadRequest, NotReady, Unauthorized
 from perdure.events import Event, Frame, Gone, ListsReset
 from perdure.transport.base import SlowWatcher
 from perdure.turns import Change
@@ -34,6 +34,8 @@ CONNECTION = "perdure.connection"
 RETRY_MILLISECONDS = 1_000
 SEND_SECONDS = 30.0
 CLOSE_SECONDS = 2.0
+
+REVOKED_MESSAGE = "This token was revoked."
 
 _HINT = f"retry: {RETRY_MILLISECONDS}\n\n".encode()
 _PING = b"event: ping\ndata: {}\n\n"
@@ -93,11 +95,14 @@ class Streams:
             raise NotReady("The server is going down; connect again in a moment.")
 
     def bar(self, name: str) -> None:
-        """The token of this name was revoked: what it watches ends now, also a stream whose request was admitted before."""
+        """The token of this name was revoked: what it watches ends now, and what it asked to watch just before never begins."""
         self._barred.add(name)
         for stream in list(self._open):
             if stream.whose == name:
                 stream.end(Ending.REVOKED)
+
+    def barred(self, name: str) -> bool:
+        return name in self._barred
 
     async def abort_all(self, within_seconds: float = CLOSE_SECONDS) -> None:
         """Tells every client to come back, then cuts its connection. New streams are refused from now on."""
@@ -112,8 +117,6 @@ class Streams:
 
     def enter(self, stream: EventStream) -> None:
         self._open.add(stream)
-        if stream.whose in self._barred:
-            stream.end(Ending.REVOKED)
         if self._timer is None:
             self._schedule()
 
@@ -170,7 +173,11 @@ class EventStream(Response):
         scope[SLOT].append(self)
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Writes until the source ends, the client goes away or `end` is called."""
+        """Writes until the source ends, the client goes away or `end` is called. Raises Unauthorized, before anything is
+        written, when the token was revoked since its request was admitted."""
+        if self._streams.barred(self.whose):
+            await _close(self._source)
+            raise Unauthorized(REVOKED_MESSAGE)
         self._send, self._task = send, asyncio.current_task()
         watcher = asyncio.create_task(self._watch(receive))
         self._streams.enter(self)
