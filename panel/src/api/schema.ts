@@ -1,0 +1,272 @@
+// Made from the server's OpenAPI description by scripts/api_types.py. Do not edit.
+
+export interface AcceptedReply {
+  conversation: string;
+  turn: string;
+  status: TurnStatus;
+}
+
+export interface AgentReply {
+  name: string;
+  input: "message" | "json";
+  model: string | null;
+  default: boolean;
+  problems: string[];
+  uncovered_tools: string[];
+}
+
+export interface AgentsReply {
+  items: AgentReply[];
+}
+
+export interface AttemptReply {
+  number: number;
+  owner: string;
+  started_at: string;
+  ended_at: string | null;
+  outcome: string | null;
+  error: string | null;
+}
+
+export interface AuditReply {
+  number: number;
+  at: string;
+  by: string;
+  action: string;
+  conversation: string | null;
+  turn: string | null;
+  card: string | null;
+  detail: Record<string, unknown>;
+}
+
+export interface CallReply {
+  id: string;
+  key: string;
+  name: string;
+  server: string | null;
+  arguments: Record<string, unknown>;
+  effect_class: "read" | "keyed" | "checkable" | "once";
+  state: "running" | "done" | "unknown";
+  status: "success" | "error" | null;
+  starts: number;
+  attempt: number;
+  started_at: string;
+  ended_at: string | null;
+  error: string | null;
+}
+
+export interface CardReply {
+  id: string;
+  turn: string;
+  conversation: string;
+  interrupt_id: string;
+  kind: "approval" | "uncertain" | "interrupt";
+  state: CardState;
+  tool: string | null;
+  server: string | null;
+  arguments: Record<string, unknown> | null;
+  digest: string | null;
+  effect_class: "read" | "keyed" | "checkable" | "once" | null;
+  key: string | null;
+  opened_at: string;
+  expires_at: string | null;
+  request?: unknown;
+  why?: string | null;
+  deciders?: string[] | null;
+  decision?: DecisionKind | null;
+  decided_by?: string | null;
+  decided_at?: string | null;
+  note?: string | null;
+  decided_arguments?: Record<string, unknown> | null;
+  result?: unknown;
+  value?: unknown;
+}
+
+export type CardState = "opened" | "decided" | "closed";
+
+export interface ChatRequest {
+  message?: string | null;
+  input?: Record<string, unknown> | null;
+  resume?: boolean | Record<string, unknown> | null;
+  conversation?: string | null;
+  agent?: string | null;
+  when_busy?: "reject" | "enqueue" | "interrupt" | null;
+  discard_pending?: boolean | null;
+}
+
+export interface ConversationReply {
+  id: string;
+  title: string;
+  agent: string;
+  owner: string;
+  status: TurnStatus | null;
+  message_count: number;
+  created_at: string;
+  updated_at: string;
+  forked_from: string | null;
+  resumable: boolean;
+  messages: (Record<string, unknown>)[];
+  turns: TurnSummary[];
+  state: Record<string, unknown> | null;
+}
+
+export interface ConversationSummary {
+  id: string;
+  title: string;
+  agent: string;
+  owner: string;
+  status: TurnStatus | null;
+  message_count: number;
+  created_at: string;
+  updated_at: string;
+  forked_from: string | null;
+}
+
+export interface DecidedReply {
+  card: CardReply;
+  turn_status: TurnStatus;
+}
+
+export type DecisionKind = "approve" | "deny" | "happened" | "retry" | "give_up" | "answer";
+
+export interface DecisionRequest {
+  decision: string;
+  arguments?: Record<string, unknown> | null;
+  note?: string | null;
+  result?: unknown;
+  value?: unknown;
+}
+
+export interface ErrorEnvelope {
+  code: string;
+  message: string;
+  conversation?: string | null;
+  turn?: string | null;
+  pending?: string[] | null;
+  decision?: string | null;
+  decided_by?: string | null;
+  decided_at?: string | null;
+}
+
+export interface HealthReply {
+  status?: "ok";
+}
+
+export interface MeReply {
+  name: string;
+  role: Role;
+  admin: boolean;
+}
+
+export interface NewTokenReply {
+  name: string;
+  role: Role;
+  created_at: string;
+  created_by: string;
+  revoked_at: string | null;
+  last_used_at: string | null;
+  secret: string;
+}
+
+export interface PageAuditReply {
+  items: AuditReply[];
+  next: string | null;
+}
+
+export interface PageCardReply {
+  items: CardReply[];
+  next: string | null;
+}
+
+export interface PageConversationSummary {
+  items: ConversationSummary[];
+  next: string | null;
+}
+
+export interface PageTurnSummary {
+  items: TurnSummary[];
+  next: string | null;
+}
+
+export interface ReadyReply {
+  status: "ready" | "degraded" | "unready";
+  reasons?: string[] | null;
+  notices?: string[] | null;
+}
+
+export interface RenameRequest {
+  title: string;
+}
+
+export type Role = "user" | "operator";
+
+export interface SpentReply {
+  model_calls: number;
+  tool_calls: number;
+  tokens: number;
+  seconds: number;
+}
+
+export interface TokenReply {
+  name: string;
+  role: Role;
+  created_at: string;
+  created_by: string;
+  revoked_at: string | null;
+  last_used_at: string | null;
+}
+
+export interface TokenRequest {
+  name: string;
+  role: Role;
+}
+
+export interface TokensReply {
+  items: TokenReply[];
+}
+
+export interface TurnError {
+  code: string;
+  message: string;
+}
+
+export interface TurnReply {
+  id: string;
+  conversation: string;
+  agent: string;
+  owner: string;
+  status: TurnStatus;
+  reason: string | null;
+  error: TurnError | null;
+  attempt_count: number;
+  supersteps: number;
+  usage: Record<string, number>;
+  accepted_at: string;
+  ended_at: string | null;
+  next_attempt_at: string | null;
+  cancel_requested_at: string | null;
+  resumable: boolean;
+  spent: SpentReply;
+  attempts: AttemptReply[];
+  calls: CallReply[];
+  cards: CardReply[];
+}
+
+export type TurnStatus = "waiting" | "queued" | "running" | "parked" | "completed" | "failed" | "cancelled" | "interrupted";
+
+export interface TurnSummary {
+  id: string;
+  conversation: string;
+  agent: string;
+  owner: string;
+  status: TurnStatus;
+  reason: string | null;
+  error: TurnError | null;
+  attempt_count: number;
+  supersteps: number;
+  usage: Record<string, number>;
+  accepted_at: string;
+  ended_at: string | null;
+  next_attempt_at: string | null;
+  cancel_requested_at: string | null;
+}

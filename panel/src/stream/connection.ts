@@ -1,0 +1,146 @@
+/** A line to the server that comes back by itself and goes on after the last event it got. */
+
+import { backoffMs, pause } from "./backoff";
+import { readEvents, type SseEvent, type SseReader } from "./sse";
+
+/** `connecting`: the first time. `catching-up`: it stands, and what was missed comes in. */
+export type LineState =
+  | "connecting"
+  | "catching-up"
+  | "live"
+  | "reconnecting"
+  | "restarting"
+  | "waiting"
+  | "signed-out"
+  | "gone";
+
+export interface LineOwner {
+  /** The id to continue after; undefined from the start. */
+  cursor(): string | undefined;
+  receive(events: readonly SseEvent[]): void;
+  tell(state: LineState): void;
+}
+
+export interface LineOptions {
+  open(cursor: string | undefined, signal: AbortSignal): Promise<Response>;
+  owner: LineOwner;
+  signal: AbortSignal;
+  /** `wake`: try now. `check`: is the line still good? */
+  nudge?: EventTarget;
+  /** Holds a place for the time of one connection; the signal it gives aborts when another tab waits for it. */
+  place?: <T>(signal: AbortSignal, use: (signal: AbortSignal) => Promise<T>) => Promise<T>;
+}
+
+/** After this long without a frame what was missed is in. */
+export const SETTLED_MS = 200;
+/** A line that was silent for longer is made anew when the person looks at the page again. */
+export const STALE_MS = 25_000;
+
+type Outcome = "again" | "yielded" | "restarting" | "signed-out" | "gone";
+
+/** Runs until `signal` aborts, or there is nothing to come back to. */
+export async function keepConnected(options: LineOptions): Promise<void> {
+  const { owner, signal, nudge } = options;
+  let tries = 0;
+  owner.tell("connecting");
+  while (!signal.aborted) {
+    const attempt = new Connection(options, () => {
+      tries = 0;
+    });
+    const outcome = await attempt.run();
+    if (signal.aborted) return;
+    if (outcome === "gone" || outcome === "signed-out") {
+      owner.tell(outcome);
+      return;
+    }
+    if (outcome === "yielded") {
+      owner.tell("waiting");
+      continue;
+    }
+    owner.tell(outcome === "restarting" ? "restarting" : "reconnecting");
+    await pause(backoffMs(tries), signal, nudge);
+    tries += 1;
+  }
+}
+
+class Connection implements SseReader {
+  private readonly abort = new AbortController();
+  private settle: ReturnType<typeof setTimeout> | undefined;
+  private hints = 0;
+  private lastByteAt = Date.now();
+  private gone = false;
+
+  constructor(
+    private readonly options: LineOptions,
+    private readonly opened: () => void,
+  ) {}
+
+  async run(): Promise<Outcome> {
+    const { signal, nudge, place } = this.options;
+    const together = AbortSignal.any([signal, this.abort.signal]);
+    const check = () => this.check();
+    const cut = () => this.abort.abort();
+    nudge?.addEventListener("check", check);
+    nudge?.addEventListener("cut", cut);
+    try {
+      return await (place
+        ? place(together, (held) => this.connect(AbortSignal.any([together, held]), held))
+        : this.connect(together));
+    } catch {
+      return this.hints > 1 ? "restarting" : "again";
+    } finally {
+      nudge?.removeEventListener("check", check);
+      nudge?.removeEventListener("cut", cut);
+      clearTimeout(this.settle);
+    }
+  }
+
+  private async connect(signal: AbortSignal, held?: AbortSignal): Promise<Outcome> {
+    try {
+      const response = await this.options.open(this.options.owner.cursor(), signal);
+      const refused = refusal(response);
+      if (refused) return refused;
+      this.opened();
+      this.catchUp();
+      await readEvents(response, this, signal);
+      return this.gone ? "gone" : "again";
+    } catch (error) {
+      if (held?.aborted) return "yielded";
+      throw error;
+    }
+  }
+
+  onBytes(): void {
+    this.lastByteAt = Date.now();
+  }
+
+  onHint(): void {
+    this.hints += 1;
+  }
+
+  onEvents(events: readonly SseEvent[]): void {
+    this.options.owner.receive(events);
+    this.gone = events.at(-1)?.event === "gone";
+    if (this.settle !== undefined) this.catchUp();
+  }
+
+  private catchUp(): void {
+    if (this.settle === undefined) this.options.owner.tell("catching-up");
+    clearTimeout(this.settle);
+    this.settle = setTimeout(() => {
+      this.settle = undefined;
+      this.options.owner.tell("live");
+    }, SETTLED_MS);
+  }
+
+  private check(): void {
+    if (Date.now() - this.lastByteAt > STALE_MS) this.abort.abort();
+  }
+}
+
+function refusal(response: Response): Outcome | null {
+  if (response.ok) return null;
+  if (response.status === 401 || response.status === 403) return "signed-out";
+  if (response.status === 404 || response.status === 410) return "gone";
+  return response.status === 503 ? "restarting" : "again";
+}

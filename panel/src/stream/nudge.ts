@@ -1,0 +1,18 @@
+/** Tells lines when the world around the page changed: it is looked at again, the network came back or went away. */
+
+export const nudge = new EventTarget();
+
+export function wake(): void {
+  nudge.dispatchEvent(new Event("check"));
+  nudge.dispatchEvent(new Event("wake"));
+}
+
+export function watchPage(): () => void {
+  const stop = new AbortController();
+  const listen = { signal: stop.signal };
+  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && wake(), listen);
+  window.addEventListener("pageshow", wake, listen);
+  window.addEventListener("online", wake, listen);
+  window.addEventListener("offline", () => nudge.dispatchEvent(new Event("cut")), listen);
+  return () => stop.abort();
+}

@@ -1,0 +1,15 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+
+// Every address in the build is relative: the page works under whatever prefix a proxy gives it.
+export default defineConfig({
+  base: "./",
+  plugins: [react()],
+  build: {
+    outDir: "../src/perdure/panel/static",
+    emptyOutDir: true,
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+  },
+  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },
+});
