@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Any, TypeGuard
 
 import structlog
-from langchain_core.callbacks import Callbacks
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained, GraphRecursionError
 from langgraph.types import Command, StateSnapshot, StreamMode
@@ -108,7 +107,6 @@ class Drive:
         self._control = StepControl(self._steps_left)
         self._relay: Relay | None = None
         self._ledger: AttemptLedger
-        self._callbacks: Callbacks
         self._began: float
         """Monotonic seconds: when the work on the turn would have begun, had nobody paused."""
 
@@ -191,9 +189,9 @@ class Drive:
             self._grace_seconds,
             lambda limit: loop.call_soon_threadsafe(self._reach, limit),
         )
-        self._callbacks = ModelCalls(self._ledger).callbacks
         self._began = self._clock.monotonic() - turn.spent.seconds
         ledger.current.set(self._ledger)
+        ModelCalls(self._ledger).watch()
         ending = await self._supervise()
         await self._conclusion.write(ending, self._ledger, self._relay.spoken() if self._relay is not None else ())
         if isinstance(ending, Park):
@@ -320,7 +318,7 @@ class Drive:
         relay = self._relay = Relay(self.attempt, self._clock, recorded_tasks(state), step)
         parts = (graph or self._graph).astream(
             given,
-            {**self._config, "callbacks": self._callbacks},
+            self._config,
             stream_mode=STREAM_MODES,
             version="v2",
             subgraphs=True,

@@ -189,9 +189,8 @@ class AttemptLedger:
     # -- model calls --------------------------------------------------------------------------------------------------
 
     async def count_model_call(self) -> None:
-        """Durable before it returns where a limit counts on it."""
         self.grant_model_call()
-        await self._attempt.count_model_call(durable=self._settings.max_model_calls is not None)
+        await self.store_model_call()
 
     def grant_model_call(self) -> None:
         """From any thread; counts in memory alone. Raises LimitReached."""
@@ -207,9 +206,9 @@ class AttemptLedger:
         self._reached(limit.failure)
         return limit
 
-    async def keep_model_call(self) -> None:
-        """Stores a call that was granted on another thread; with the next commit."""
-        await self._attempt.count_model_call(durable=False)
+    async def store_model_call(self) -> None:
+        """Of a call that was granted: durable before it returns where a limit counts on it."""
+        await self._attempt.count_model_call(durable=self._settings.max_model_calls is not None)
 
     def note(self, node: str, name: str, phase: str, data: Mapping[str, Any]) -> None:
         _, _, step = _place()
