@@ -17,9 +17,6 @@ from tests.crash.server import Server
 
 LOOK_SECONDS = 0.05
 
-Call = tuple[str, str, str]
-"""Turn, tool and label."""
-
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
@@ -27,7 +24,9 @@ class Sighting:
 
     card: str
     kind: str
-    call: Call
+    key: str
+    """Of the call."""
+
     at: float
     """Unix seconds."""
 
@@ -50,18 +49,18 @@ class Desk:
         self._said: dict[str, str] = {}
         self._task = asyncio.create_task(self._sit())
 
-    async def shown(self, calls: set[Call], since: float, ready: float, limit_seconds: float) -> float | None:
-        """Seconds from the server's readiness until each of these calls had an uncertain card that appeared in this life (it
+    async def shown(self, keys: set[str], since: float, ready: float, limit_seconds: float) -> float | None:
+        """Seconds from the server's readiness until each of the calls with these keys had an uncertain card that appeared in this life (it
         began at `since`); None when the server died before. Raises TimeoutError."""
         async with asyncio.timeout(limit_seconds):
             while True:
                 first = {
-                    sighting.call: sighting.at
+                    sighting.key: sighting.at
                     for sighting in reversed(self.sightings.values())
                     if sighting.kind == "uncertain" and sighting.at >= since
                 }
-                if calls <= first.keys():
-                    return max(0.0, *(first[call] - ready for call in calls))
+                if keys <= first.keys():
+                    return max(0.0, *(first[key] - ready for key in keys))
                 if not self._server.alive:
                     return None
                 await asyncio.sleep(LOOK_SECONDS / 2)
@@ -90,9 +89,8 @@ class Desk:
         return list(reply.body["items"]) if reply.status == 200 else []
 
     def _notice(self, card: Mapping[str, Any]) -> None:
-        arguments = card.get("arguments") or {}
-        call = (str(card["turn"]), str(card["tool"]), str(arguments.get("label")))
-        self.sightings.setdefault(card["id"], Sighting(card["id"], card["kind"], call, time.time()))
+        sighting = Sighting(card["id"], card["kind"], card.get("key") or "", time.time())
+        self.sightings.setdefault(card["id"], sighting)
 
     async def _decide(self, card: Mapping[str, Any]) -> None:
         """One try; a server that died in between is asked again at the next look."""
@@ -107,8 +105,8 @@ class Desk:
         if reply.status == 409:  # an earlier try counted and its answer was lost, or its turn moved on
             assert card["id"] in self._tried or reply.body["error"]["code"] != "APPROVAL_DECIDED", f"{card}: {reply}"
             return
-        assert reply.status in {200, 404, 503}, f"{card} took no {body}: {reply}"
-        if reply.status == 200:
+        assert reply.status in {200, 202, 404, 503}, f"{card} took no {body}: {reply}"
+        if reply.status in {200, 202}:
             self.decided += 1
             self._history.answers[str(card["turn"])] += 1
 
@@ -133,9 +131,5 @@ class Desk:
             yield self._luck.choice(("approve", "approve", "edit", "deny"))
 
     def _outside(self, card: Mapping[str, Any]) -> str | None:
-        """What the outside record says of the card's call: labels are unique within a turn."""
-        for each in world.read(self._server.effects):
-            same = each.tool == card["tool"] and each.arguments == card["arguments"]
-            if each.phase == "effect" and same and each.key.rpartition("-")[0] == card["turn"]:
-                return f"{each.tool} {each.label}: done"
-        return None
+        """What the outside record says of the card's call."""
+        return world.find(str(self._server.effects), card["key"])

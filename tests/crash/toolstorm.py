@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from tests.crash import world
-from tests.crash.desk import Call, Desk
+from tests.crash.desk import Desk
 from tests.crash.journal import uncertain_calls, unfinished_turns
 from tests.crash.oracle import violations
 from tests.crash.people import Person, drop_someone, settle
@@ -159,7 +159,7 @@ class _Cycle:
             elif luck.random() < 0.7:
                 await server.ready()
 
-    async def _await_cards(self, due: set[Call]) -> None:
+    async def _await_cards(self, due: set[str]) -> None:
         assert self._desk is not None
         since = self._server.boots[-1].started_at
         if not await self._server.ready():
