@@ -74,7 +74,8 @@ def lost(call: ToolCall, why: str, *, checked: bool = False) -> ToolMessage:
     """Of a call that may be repeated and whose outcome was lost while the agent waited for it. `checked`: a lookup said that
     it did not take effect."""
     fate = "It was looked up, and had not taken effect." if checked else MAY_HAVE
-    return error(call, f"This call came to no end: {why}. {fate}")
+    said = not checked and MAY_HAVE.removeprefix("It ").rstrip(".") in why
+    return error(call, f"This call came to no end: {why}." + ("" if said else f" {fate}"))
 
 
 def changed(result: Result, call: ToolCall, arguments: Mapping[str, Any]) -> Result:

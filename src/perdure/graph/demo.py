@@ -118,6 +118,30 @@ def _call(exchange: _Exchange) -> _Reply:
     return _Reply(calls=calls)
 
 
+def _restart(exchange: _Exchange) -> _Reply:
+    return _called_once(exchange, ("restart_service", {"name": "web"}))
+
+
+def _two_services(exchange: _Exchange) -> _Reply:
+    services = [("restart_service", {"name": name}) for name in ("web", "db")]
+    return _called_once(exchange, *services, ("read_status", {}))
+
+
+def _charge(exchange: _Exchange) -> _Reply:
+    return _called_once(exchange, ("charge_card", {"amount": 5}))
+
+
+def _note(exchange: _Exchange) -> _Reply:
+    return _called_once(exchange, ("save_note", {"text": exchange.message}))
+
+
+def _called_once(exchange: _Exchange, *calls: tuple[str, dict[str, Any]]) -> _Reply:
+    """Makes the calls in one turn of the model, then tells what they answered."""
+    if not exchange.called:
+        return _Reply(calls=calls)
+    return _Reply("\n".join(text_of(each) for each in exchange.results))
+
+
 def _explain(exchange: _Exchange) -> _Reply:
     return _Reply(
         f'You said: "{exchange.message}". I am the built-in demo model and only repeat. For a real one, set '
@@ -135,6 +159,10 @@ _COMMANDS: tuple[tuple[str, Callable[[_Exchange], _Reply]], ...] = (
 _PHRASES: tuple[tuple[str, Callable[[_Exchange], _Reply]], ...] = (
     ("four-step job", _four_steps),
     ("three at once", _three_at_once),
+    ("restart the service", _restart),
+    ("two services", _two_services),
+    ("charge the card", _charge),
+    ("note it", _note),
 )
 
 

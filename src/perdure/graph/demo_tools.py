@@ -1,8 +1,8 @@
 """The demo agent's tools, and the independent record of what they did to the world.
 
 `PERDURE_DEMO_STEP_SECONDS` (2) is one step's time. `PERDURE_DEMO_EFFECTS=FILE`: at the end of its time each execution appends one
-fsynced JSON line `{"tool", "args", "key", "at"}`. All tools are of class `read`: an execution that comes twice appends twice,
-so the file counts executions.
+fsynced JSON line `{"tool", "args", "key", "at"}`; one that comes twice appends twice, so the file counts executions.
+`PERDURE_DEMO_EFFECT_PAUSE_SECONDS` (0) passes between the line and the return: the time to kill a server in between.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from langchain_core.tools import BaseTool, ToolException, tool
 from langgraph.prebuilt import ToolRuntime
 
+from perdure.graph.effect import effect
 from perdure.graph.keys import call_key
 
 _STEPS = {"alpha": 1, "beta": 2, "gamma": 3}
@@ -53,17 +54,49 @@ async def crash(runtime: ToolRuntime[Any, Any]) -> str:
     os._exit(1)
 
 
+@effect("once")
+@tool
+async def restart_service(name: str, runtime: ToolRuntime[Any, Any]) -> str:
+    """Restarts a service. The demo agent asks a person before it."""
+    await _record("restart_service", {"name": name}, runtime)
+    return f"The service {name} was restarted."
+
+
+@tool
+async def read_status(runtime: ToolRuntime[Any, Any]) -> str:
+    """Reads the state of the services."""
+    await _record("read_status", {}, runtime)
+    return "All services are up."
+
+
+@effect("once")
+@tool
+async def charge_card(amount: int, runtime: ToolRuntime[Any, Any]) -> str:
+    """Charges the customer's card."""
+    await _record("charge_card", {"amount": amount}, runtime)
+    return f"The card was charged {amount}."
+
+
+@effect("keyed")
+@tool
+async def save_note(text: str, runtime: ToolRuntime[Any, Any]) -> str:
+    """Saves a note."""
+    await _record("save_note", {"text": text}, runtime)
+    return f"Noted: {text}"
+
+
 def demo_tools() -> list[BaseTool]:
-    tools: list[BaseTool] = [slow_step, tick, fail, crash]
-    for each in tools:
+    reading: list[BaseTool] = [slow_step, tick, fail, crash, read_status]
+    for each in reading:
         each.metadata = {"effect": "read"}
-    return tools
+    return [*reading, restart_service, charge_card, save_note]
 
 
 async def _record(name: str, arguments: Mapping[str, Any], runtime: ToolRuntime[Any, Any]) -> None:
     path = os.environ.get("PERDURE_DEMO_EFFECTS")
     if path:
         await asyncio.to_thread(append_effect, path, name, arguments, call_key(runtime.config))
+    await asyncio.sleep(float(os.environ.get("PERDURE_DEMO_EFFECT_PAUSE_SECONDS", "0")))
 
 
 def append_effect(path: str, name: str, arguments: Mapping[str, Any], key: str | None) -> None:

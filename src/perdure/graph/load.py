@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from langchain_core.tools import BaseTool
 from langgraph.graph import StateGraph
 from langgraph.pregel import Pregel
 
 from perdure.clock import Clock
 from perdure.config import AgentSettings, Settings
+from perdure.effects import ToolPolicy
 from perdure.errors import ConfigurationError
 from perdure.graph.ask import ModelCall
 from perdure.graph.build import ModelNode, ToolsNode, build
+from perdure.graph.coverage import Coverage, coverage_of
 from perdure.graph.demo_tools import demo_tools
+from perdure.graph.effect import declaration_of
 from perdure.graph.errors import PromptUnreadable
 from perdure.graph.faults import Faults
 from perdure.graph.mcp import McpServers, read_mcp_config
+from perdure.graph.mcp_config import McpConfig
 from perdure.graph.models import DEMO, ModelSource
+from perdure.graph.policy import check_covered, check_gates, tool_policy, unknown_gates
 from perdure.graph.prompts import read_prompt
 from perdure.graph.sources import load_attribute
 from perdure.graph.tools import ToolRegistry, load_tools
@@ -46,10 +52,15 @@ class HostedGraph:
 
     model: ModelSource | None = field(default=None, repr=False)
     tools: ToolRegistry | None = field(default=None, repr=False)
+    policy: ToolPolicy = field(default_factory=ToolPolicy)
+    uncovered_tools: tuple[str, ...] = ()
+    """Tools of a user's graph that do not pass the guard: nothing is promised of them."""
 
     def problems(self) -> list[str]:
         """Why the agent is degraded now, one sentence each with what to do. No network call."""
         problems = [*(self.model.problems() if self.model else ()), *(self.tools.problems() if self.tools else ())]
+        if self.tools is not None:
+            problems.extend(unknown_gates(self.settings, self.tools.listed()))
         try:
             read_prompt(prompt_path(self.settings))
         except PromptUnreadable as error:
@@ -70,46 +81,84 @@ async def load_agent(agent: AgentSettings, settings: Settings, clock: Clock) -> 
     """
     faults = Faults()
     types: tuple[type, ...] = ()
+    policy = ToolPolicy()
     with faults:
         types = resolve_state_types(agent)
+    with faults:
+        policy = tool_policy(agent)
     if agent.graph is None:
-        return _built_in(agent, settings, clock, types, faults)
+        return _built_in(agent, settings, clock, faults, types=types, policy=policy)
     with faults:
         graph, notices = await _own_graph(agent, agent.graph)
+        coverage = coverage_of(graph)
+        notices = (*notices, *_uncovered(agent, coverage))
+        check_gates(agent, {*coverage.covered, *coverage.uncovered}, None)
+        check_covered(agent, policy, coverage.uncovered)
     faults.refuse()
     kind = "message" if "messages" in graph.channels else "json"
-    return HostedGraph(agent.name, agent, graph, kind, notices, types)
+    uncovered = coverage.uncovered
+    return HostedGraph(agent.name, agent, graph, kind, notices, types, policy=policy, uncovered_tools=uncovered)
+
+
+def _uncovered(agent: AgentSettings, coverage: Coverage) -> Iterator[str]:
+    if coverage.uncovered:
+        names = ", ".join(f"`{each}`" for each in coverage.uncovered)
+        yield (
+            f"The graph of agent {agent.name!r} runs {names} in a tool node of LangGraph's own: these tools may run twice after a "
+            "crash, and nobody can be asked before them. Use perdure.ToolNode there, or give create_agent "
+            "perdure.DurableToolsMiddleware(). See docs/effects.md."
+        )
 
 
 def _built_in(
-    agent: AgentSettings, settings: Settings, clock: Clock, types: tuple[type, ...], faults: Faults
+    agent: AgentSettings,
+    settings: Settings,
+    clock: Clock,
+    faults: Faults,
+    *,
+    types: tuple[type, ...],
+    policy: ToolPolicy,
 ) -> HostedGraph:
     own = demo_tools() if agent.model == DEMO else []
+    config: McpConfig | None = None
     with faults:
-        servers, notices = _servers(agent, clock)
+        config = _server_config(agent)
     with faults:
         python = [*own, *load_tools(agent.tools, agent.base, agent.name)]
         ToolRegistry(python)  # refuses names that clash, whatever became of the servers
+        _check_declared(python)
+        if config is not None:
+            check_gates(agent, {each.name for each in python}, {each.name for each in config.servers})
     faults.refuse()
-    registry = ToolRegistry(python, servers)
+    path = _server_path(agent)
+    registry = ToolRegistry(python, McpServers(path, clock) if path else None)
     source = ModelSource(agent.model, agent.model_base_url)
     call = ModelCall(source, clock, settings.model_retry_seconds, settings.model_idle_timeout_seconds)
     graph = build(
         ModelNode(call, registry, prompt_path(agent), agent.context_tokens),
         ToolsNode(registry, clock, settings.tool_timeout_seconds),
     )
-    return HostedGraph(agent.name, agent, graph, "message", notices, types, source, registry)
+    notices = config.notices if config else ()
+    return HostedGraph(agent.name, agent, graph, "message", notices, types, source, registry, policy)
 
 
 def prompt_path(agent: AgentSettings) -> Path | None:
     return agent.base / agent.system_prompt_file if agent.system_prompt_file else None
 
 
-def _servers(agent: AgentSettings, clock: Clock) -> tuple[McpServers | None, tuple[str, ...]]:
-    if agent.mcp_config is None:
-        return None, ()
-    path = (agent.base / agent.mcp_config).resolve()
-    return McpServers(path, clock), read_mcp_config(path).notices
+def _server_path(agent: AgentSettings) -> Path | None:
+    return (agent.base / agent.mcp_config).resolve() if agent.mcp_config is not None else None
+
+
+def _server_config(agent: AgentSettings) -> McpConfig:
+    path = _server_path(agent)
+    return read_mcp_config(path) if path is not None else McpConfig()
+
+
+def _check_declared(tools: Sequence[BaseTool]) -> None:
+    """A class that is none, in a tool's metadata, is refused at start and not at its first call."""
+    for each in tools:
+        declaration_of(each)
 
 
 async def _own_graph(agent: AgentSettings, reference: str) -> tuple[Graph, tuple[str, ...]]:

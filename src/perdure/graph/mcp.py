@@ -159,6 +159,10 @@ class McpServer:
         if self._connection is not None:
             await self._connection.close()
 
+    def listed(self) -> list[str]:
+        """The names of its tools, without asking it; of one that is not connected none."""
+        return list(self._named(self._connection)) if self._connection is not None and self.alive else []
+
     def problems(self) -> list[str]:
         """Why it is not available, or what its entry says that fits none of its tools."""
         return [self.problem] if self.problem else [f"MCP server `{self.spec.name}`: {each}." for each in self._misfits]
@@ -273,6 +277,10 @@ class McpServers:
         await self._read()
         server = self._servers.get(name.partition("__")[0])
         return await server.find(name) if server is not None and "__" in name else None
+
+    def listed(self) -> list[tuple[str, list[str]]]:
+        """The connected servers and the names of their tools as they were last told."""
+        return [(name, each.listed()) for name, each in self._servers.items() if each.alive]
 
     def problems(self) -> list[str]:
         own = [self._problem] if self._problem else []

@@ -62,6 +62,14 @@ class ToolRegistry:
         names = ", ".join(sorted(each.tool.name for each in await self.all())) or "none"
         return f"There is no tool named `{name}`. The tools are: {names}."
 
+    def names(self) -> list[str]:
+        """Of the Python tools."""
+        return list(self._python)
+
+    def listed(self) -> list[tuple[str, list[str]]]:
+        """The MCP servers that are connected now and the names of their tools, without asking them."""
+        return self._servers.listed() if self._servers else []
+
     def problems(self) -> list[str]:
         return self._servers.problems() if self._servers else []
 
