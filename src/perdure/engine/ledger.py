@@ -17,7 +17,7 @@ from langgraph.config import get_config
 from langgraph.types import Command
 
 from perdure.config import AgentSettings
-from perdure.effects import EffectClass, GateRequest, OnUncertain, ToolPolicy
+from perdure.effects import EffectClass, GateRequest, ToolPolicy
 from perdure.engine import failures
 from perdure.graph import gates
 from perdure.graph.errors import LimitReached
@@ -83,26 +83,15 @@ class Calls:
     def uncertain(self) -> Iterator[GateRequest]:
         """The questions about `once` calls whose outcome nobody knows and nobody has decided on."""
         for known in self.known.values():
-            if known.state is CallState.STARTED and known.call.effect is EffectClass.ONCE:
-                asked = gates.uncertain(known.record(), self.policy)
-                if self.verdict(asked.id) is None:
-                    yield asked
+            record = known.record()
+            if known.state is not CallState.STARTED or known.call.effect is not EffectClass.ONCE or record.paused:
+                continue
+            asked = gates.uncertain(record, self.policy)
+            if self.verdict(asked.id) is None:
+                yield asked
 
     def add(self, known: Known) -> None:
         self.known[known.key] = known
-
-
-def policy_of(settings: AgentSettings) -> ToolPolicy:
-    """What the agent's settings, validated already, say about its tools."""
-    pairs = [each.rpartition("=") for each in settings.effects]
-    return ToolPolicy(
-        needs_approval=settings.needs_approval,
-        effects=tuple((pattern.strip(), EffectClass(effect.strip())) for pattern, _, effect in pairs),
-        poll=settings.poll,
-        on_uncertain=OnUncertain(settings.on_uncertain),
-        approval_expires_seconds=settings.approval_expires_seconds,
-        approval_deciders=settings.approval_deciders,
-    )
 
 
 class AttemptLedger:

@@ -3,8 +3,7 @@ known."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import cast
 
 from langchain_core.messages import AIMessage, ToolMessage
@@ -13,12 +12,13 @@ from langchain_core.runnables import RunnableConfig
 from perdure.engine.heads import read_head
 from perdure.engine.hosting import AnyGraph, saver_of
 from perdure.engine.inputs import human_message
-from perdure.engine.ledger import AttemptLedger, Calls, policy_of
+from perdure.engine.ledger import AttemptLedger, Calls
 from perdure.engine.plan import owns_head
 from perdure.engine.relay import Partial
 from perdure.engine.repair import Closing, Mend, cancelled, has_open_calls, repair
 from perdure.errors import StateTypeNotAllowed
 from perdure.graph import answers
+from perdure.graph.coverage import coverage_of
 from perdure.graph.history import Asked
 from perdure.graph.load import HostedGraph
 from perdure.ledger import Ledger
@@ -47,9 +47,8 @@ class Mending:
             state = head.state
             if not owns_head(turn.id, state) and (head.fault or state.tasks or has_open_calls(state)):
                 await self.before_input()
-        calling = ledger.calling if self._covered else None
         closing = self._closing(ledger.calls, cancelled=True)
-        await self._repair(cancelled(human, spoken, closing=closing, calling=calling))
+        await self._repair(cancelled(human, spoken, closing=closing, calling=ledger.calling, covers=self._covers()))
 
     async def before_input(self) -> None:
         """What an unfinished turn left is ended, before this one's input."""
@@ -75,22 +74,27 @@ class Mending:
             place = saved.parent_config
 
     def _closing(self, calls: Calls, *, cancelled: bool) -> Closing:
-        return partial(_close, cast(Ledger, calls), covered=self._covered, cancelled=cancelled)
+        covers = self._covers()
 
-    @property
-    def _covered(self) -> bool:
-        """Whether every call of the agent passes the guard, so that a ledger without it knows that it was never started."""
-        return self._agent.tools is not None
+        def closing(asker: AIMessage, asked: Asked) -> ToolMessage | None:
+            try:
+                covered = covers(asked.name)
+                return answers.closing(cast(Ledger, calls), asker, asked, covered=covered, cancelled=cancelled)
+            except StateTypeNotAllowed:  # recorded when the settings allowed its type
+                return None
 
+        return closing
 
-def _close(ledger: Ledger, asker: AIMessage, asked: Asked, *, covered: bool, cancelled: bool) -> ToolMessage | None:
-    try:
-        return answers.closing(ledger, asker, asked, covered=covered, cancelled=cancelled)
-    except StateTypeNotAllowed:  # recorded when the settings allowed its type
-        return None
+    def _covers(self) -> Callable[[str], bool]:
+        """Whether every call of a tool passes the guard, so that a ledger without it knows that it was never started."""
+        if self._agent.tools is not None:
+            return lambda tool: True
+        coverage = coverage_of(self._agent.graph)
+        guarded = {*coverage.covered} - {*coverage.uncovered}
+        return guarded.__contains__
 
 
 async def load_calls(agent: HostedGraph, graph: AnyGraph, store: Store, turn: str) -> Calls:
     """Raises StorageError."""
     calls, cards = await store.ledger(turn), await store.verdicts(turn)
-    return Calls(turn, policy_of(agent.settings), calls, cards, saver_of(graph).serde)
+    return Calls(turn, agent.policy, calls, cards, saver_of(graph).serde)

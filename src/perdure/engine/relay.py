@@ -80,8 +80,8 @@ class Relay:
         self._stop_timer()
 
     def spoken(self) -> Sequence[Partial]:
-        """What was streamed, in the order it began. A message that another one of the same task came after is left out: its
-        call was made again, or was a step on the way; messages that are spoken side by side all count."""
+        """What tasks that have not ended said, in the order it began. A message that another one of the same task came after
+        is left out: its call was made again, or was a step on the way; messages that are spoken side by side all count."""
         return [
             Partial(message_id, "".join(speech.pieces), _tasks_of(speech.place))
             for message_id, speech in self._spoken.items()
@@ -101,6 +101,10 @@ class Relay:
             self._buffer = (message.id, [])
         self._buffer[1].append(text)
         self._flush_or_wait()
+
+    def _forget(self, task: str) -> None:
+        """A task of the root has ended: what it had to say for the thread is in what it wrote."""
+        self._spoken = {name: each for name, each in self._spoken.items() if task not in _tasks_of(each.place)}
 
     def _keep(self, message_id: str, text: str, place: str) -> None:
         speech = self._spoken.get(message_id)
@@ -147,6 +151,8 @@ class Relay:
         if "result" not in data:
             self._attempt.trace(node, name, step, "enter")
             return
+        if not namespace:
+            self._forget(str(data["id"]))
         outcome = _outcome(data)
         self._attempt.trace(node, name, step, "leave", **({"data": {"outcome": outcome}} if outcome else {}))
 

@@ -46,9 +46,12 @@ class Mend:
     partials: Sequence[Partial] = field(default=(), repr=False)
     """What models said and no message holds."""
 
-    calling: Collection[str] | None = None
-    """The tasks that made tool calls: what a model says inside of one is not the agent's. None: not known, then nothing is
-    kept while a call is open."""
+    calling: Collection[str] = ()
+    """The tasks that made tool calls: what a model says inside of one is not the agent's."""
+
+    covers: Callable[[str], bool] = lambda tool: False
+    """Whether all calls of a tool are known. While a call of another one is open, what was said may be its own, and is not
+    kept."""
 
 
 def cancelled(human: HumanMessage | None, partials: Sequence[Partial] = (), **known: Any) -> Mend:
@@ -94,10 +97,12 @@ def additions(messages: Sequence[BaseMessage], mend: Mend) -> list[AnyMessage]:
     results = _results(open_turn(messages), mend)
     if human:
         return [*results, *human]
-    return [*results, *(_kept(each) for each in mend.partials if _is_kept(each, ids, mend, open_calls=bool(results)))]
+    if not all(mend.covers(each.name or "") for each in results):
+        return list(results)
+    return [*results, *(_kept(each) for each in mend.partials if _is_kept(each, ids, mend.calling))]
 
 
-def _results(messages: Sequence[BaseMessage], mend: Mend) -> list[AnyMessage]:
+def _results(messages: Sequence[BaseMessage], mend: Mend) -> list[ToolMessage]:
     askers = {
         result_id(message.id or "", asked.id): (message, asked)
         for message in messages
@@ -108,12 +113,8 @@ def _results(messages: Sequence[BaseMessage], mend: Mend) -> list[AnyMessage]:
     return [mend.closing(*askers[each.id]) or each if each.id in askers else each for each in missing]
 
 
-def _is_kept(partial: Partial, ids: Collection[str | None], mend: Mend, *, open_calls: bool) -> bool:
-    if partial.id in ids or not partial.text.strip():
-        return False
-    if mend.calling is None:
-        return not open_calls
-    return partial.tasks.isdisjoint(mend.calling)
+def _is_kept(partial: Partial, ids: Collection[str | None], calling: Collection[str]) -> bool:
+    return partial.id not in ids and bool(partial.text.strip()) and partial.tasks.isdisjoint(calling)
 
 
 def _kept(partial: Partial) -> AIMessage:

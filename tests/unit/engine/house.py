@@ -18,6 +18,7 @@ from perdure.engine.hosting import host
 from perdure.engine.worker import Worker
 from perdure.events import Event, Fold, Frame, Gone
 from perdure.graph.load import HostedGraph
+from perdure.graph.policy import tool_policy
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.transport.local import LocalTransport
 from perdure.turns import (
@@ -140,7 +141,8 @@ class House:
 
 def hosted(name: str, graph: AnyGraph, **settings: Any) -> HostedGraph:
     kind = "message" if "messages" in graph.channels else "json"
-    return HostedGraph(name, AgentSettings(name, **settings), graph, kind)
+    own = AgentSettings(name, graph="own.py:graph", **settings)
+    return HostedGraph(name, own, graph, kind, policy=tool_policy(own))
 
 
 async def make_house(

@@ -110,6 +110,15 @@ async def test_all_that_is_said_side_by_side_counts() -> None:
     ]
 
 
+async def test_what_a_task_said_that_has_ended_is_in_what_it_wrote() -> None:
+    scene = Scene()
+    scene.hear("a", "m1", "classify:task-classify")
+    scene.hear("b", "m2", "agent:task-agent|model:task-inner")
+    scene.task("inner", ("agent:task-agent",), result={})
+    scene.task("classify", result={})
+    assert [each.id for each in scene.relay.spoken()] == ["m2"]
+
+
 async def test_discarded_text_never_leaves() -> None:
     scene = Scene()
     scene.hear("a")

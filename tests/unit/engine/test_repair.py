@@ -140,7 +140,7 @@ def test_what_is_said_beside_an_open_call_is_kept_and_what_is_said_inside_of_it_
     said = [HumanMessage("hello", id="h1"), CALLS]
     beside = Partial("ai-2", "meanwhile", frozenset({"task-2"}))
     inside = Partial("ai-3", "thinking", frozenset({"task-1", "inner"}))
-    found = additions(said, cancelled(None, [inside, beside], calling={"task-1"}))
+    found = additions(said, cancelled(None, [inside, beside], calling={"task-1"}, covers=lambda tool: True))
     assert [message.id for message in found][2:] == ["ai-2"]
     assert [message.type for message in found] == ["tool", "tool", "ai"]
 
