@@ -1,4 +1,5 @@
-"""`examples/assistant`, its files as they are: a real server, a model server of Ollama's protocol, MCP servers over stdio.
+"""`examples/assistant`: a real server, a model server of Ollama's protocol, MCP servers over stdio. Its files are used as they
+are, but for leave to fetch a page of this machine.
 
 `npx` and `uvx` are stand-ins here that start MCP servers of our own. With PERDURE_TEST_REGISTRY_SERVERS=1 the real ones fetch the
 pinned servers from their registries, and the same test runs against those.
@@ -86,6 +87,7 @@ def registries(_: Path) -> str:
 @pytest.fixture
 def assistant(tmp_path: Path, ollama: OllamaServer, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     folder = Path(shutil.copytree(EXAMPLE, tmp_path / "assistant"))
+    allow_own_pages(folder / "mcp.json")
     way: Callable[[Path], str] = getattr(request, "param", stand_ins)
     process = ServerProcess(
         tmp_path,
@@ -97,6 +99,12 @@ def assistant(tmp_path: Path, ollama: OllamaServer, request: pytest.FixtureReque
         yield process.start()
     finally:
         process.close()
+
+
+def allow_own_pages(file: Path) -> None:
+    servers = json.loads(file.read_text())
+    servers["mcpServers"]["fetch"]["args"].append("--allow-private-ips")
+    file.write_text(json.dumps(servers))
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -123,7 +131,7 @@ def test_it_reads_a_page_asks_before_it_remembers_and_remembers(
     ]
     assert waiting[0]["arguments"] == {"entities": [ENTITY]}
     assert waiting[0]["effect_class"] == "keyed"
-    assert assistant.post(f"/api/approvals/{card['id']}", {"decision": "approve"}).status_code == 200
+    assert assistant.post(f"/api/approvals/{card['id']}", {"decision": "approve"}).is_success
     assistant.until(accepted["turn"], "completed")
     messages = assistant.get(f"/api/conversations/{accepted['conversation']}").json()["messages"]
     read, stored, graph = [each for each in messages if each["role"] == "tool"]
@@ -165,9 +173,10 @@ def test_a_model_that_repeats_itself_is_stopped_and_its_turn_goes_on_when_a_pers
     ollama.script(*[call("memory__read_graph")] * 6, {"say": "Nothing is remembered."})
     accepted = assistant.say("What do you know?")
     failed = assistant.until(accepted["turn"], "failed")
-    assert (failed["error"]["code"], failed["error"]["reason"]) == ("LIMIT_REACHED", "identical_call_limit")
+    assert (failed["error"]["code"], failed["reason"]) == ("LIMIT_REACHED", "identical_call_limit")
     assert len(ollama.requests()) == 6
-    assert assistant.post(f"/api/conversations/{accepted['conversation']}/resume").status_code == 202
+    again = assistant.post("/api/chat", {"resume": True, "conversation": accepted["conversation"]})
+    assert again.is_success, again.text
     assistant.until(accepted["turn"], "completed")
     assert assistant.answer_of(accepted["conversation"]).strip() == "Nothing is remembered."
 
