@@ -62,6 +62,12 @@ def remember(text: str, idempotency_key: str = "none") -> str:
     return f"{text} under {idempotency_key}"
 
 
+def append_meta(file: str) -> str:
+    with Path(file).open("a") as lines:
+        lines.write(json.dumps(META[-1]) + "\n")
+    return "appended"
+
+
 META: list[Any] = []
 """The `_meta` of each call."""
 
@@ -70,6 +76,7 @@ ANNOTATIONS: dict[str, dict[str, Any]] = {
     "echo": {"readOnlyHint": True},
     "grow": {"readOnlyHint": False, "idempotentHint": True},
     "boom": {"destructiveHint": False},
+    "append_meta": {"idempotentHint": True},
 }
 TOOLS: dict[str, tuple[Callable[..., str], dict[str, Any]]] = {
     "echo": (echo, {"text": TEXT}),
@@ -81,6 +88,7 @@ TOOLS: dict[str, tuple[Callable[..., str], dict[str, Any]]] = {
     "chatter": (chatter, {}),
     "half": (half, {}),
     "show_meta": (show_meta, {}),
+    "append_meta": (append_meta, {"file": TEXT}),
     "remember": (remember, {"text": TEXT, "idempotency_key": TEXT}),
 }
 
