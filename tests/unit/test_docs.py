@@ -95,7 +95,7 @@ def test_the_page_on_effects_names_every_class_decision_policy_and_limit() -> No
 
 def test_the_page_on_effects_names_nothing_that_perdure_does_not_have() -> None:
     text = page("docs/effects.md")
-    named = set(re.findall(r"perdure\.([A-Za-z_]+)", text)) - {"toml"}
+    named = set(re.findall(r"(?:perdure\.|from perdure import )([A-Za-z_]+)", text)) - {"toml"}
     assert named - set(perdure.__all__) == set()
     assert {"call_key", "effect", "NOT_HAPPENED", "ToolNode", "DurableToolsMiddleware"} <= named
 

@@ -39,7 +39,7 @@ def _opened(database: Path) -> ReadOnlyStore | None:
     try:
         there = database.is_file() and database.stat().st_size > 0
         return ReadOnlyStore(database, clock=SystemClock()) if there else None
-    except (DatabaseUnusable, OSError):
+    except (DatabaseUnusable, StorageError, OSError):
         return None
 
 

@@ -241,8 +241,8 @@ def _assembled(loading: _Loading, project: Project, agents: tuple[AgentSettings,
 
 
 def _without_effect(agent: AgentSettings) -> Iterable[str]:
-    """Nobody should believe that a setting guards something while it does nothing."""
-    if not agent.needs_approval:
+    """Nobody should believe that a setting guards something while it does nothing. The demo agent gates a tool by itself."""
+    if not agent.needs_approval and (agent.graph is not None or agent.model != "demo"):
         for name in ("approval_expires_seconds", "approval_deciders"):
             if getattr(agent, name):
                 yield f"Agent `{agent.name}`: `{name}` does nothing while `needs_approval` names no tool."

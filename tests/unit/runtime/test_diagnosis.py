@@ -246,8 +246,9 @@ async def test_tools_outside_the_guard_are_named_with_what_covers_them_and_are_n
     (tmp_path / "perdure.toml").write_text('[agents.own]\ngraph = "./stock.py:graph"\n')
     findings = await diagnose(load({"database": "perdure.db", "port": "0"}, {}, tmp_path))
     assert [finding for finding in findings if not finding.well] == []
-    (told,) = [finding for finding in findings if "guard" in finding.message]
-    assert "charge" in told.message and "perdure.ToolNode" in told.mend
+    usable, told = [finding for finding in findings if finding.subject == "agent own"]
+    assert "usable" in usable.message
+    assert "guard" in told.message and "charge" in told.message and "perdure.ToolNode" in told.mend
 
 
 async def test_a_gated_name_that_its_reachable_server_does_not_have_is_named(tmp_path: Path) -> None:

@@ -346,7 +346,7 @@ def test_a_mistyped_gate_is_told_with_what_was_probably_meant(
 )
 def test_a_setting_that_guards_nothing_is_told(load_here: Load, tmp_path: Path, content: str, name: str) -> None:
     (tmp_path / "perdure.toml").write_text(content)
-    (notice,) = load_here().notices
+    (notice,) = load_here(model="openai:small").notices
     assert f"`{name}` does nothing" in notice
 
 
