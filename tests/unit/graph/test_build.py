@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.messages.tool import tool_call
-from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, tool
 from langgraph.prebuilt import InjectedState, ToolRuntime
 from langgraph.types import Command, interrupt
@@ -27,47 +24,10 @@ from perdure.graph.history import NOT_RECORDED
 from perdure.graph.keys import call_key
 from perdure.graph.load import HostedGraph
 from perdure.graph.mcp import CallLost
-from perdure.graph.models import ModelSource
 from perdure.graph.tools import ToolRegistry
 from tests.servers.driving import Conversation
 from tests.unit.graph.conftest import SteppedClock
-
-
-class ScriptedModel(BaseChatModel):
-    """Gives prepared messages in turn, without streaming, and keeps what it was sent."""
-
-    replies: list[AIMessage]
-    sent: list[list[BaseMessage]]
-    bound: list[str]
-
-    @property
-    def _llm_type(self) -> str:
-        return "scripted"
-
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
-        self.bound.extend(each.name for each in tools)
-        return self
-
-    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        self.sent.append(list(messages))
-        return ChatResult(generations=[ChatGeneration(message=self.replies.pop(0))])
-
-
-class ScriptedSource(ModelSource):
-    def __init__(self, model: ScriptedModel) -> None:
-        super().__init__("scripted")
-        self.scripted = model
-
-    async def get(self) -> BaseChatModel:
-        return self.scripted
-
-
-def asks(*calls: tuple[str, dict[str, Any]]) -> AIMessage:
-    return AIMessage("", tool_calls=[tool_call(name=n, args=a, id=f"c{i}") for i, (n, a) in enumerate(calls)])
-
-
-def says(text: str) -> AIMessage:
-    return AIMessage(text)
+from tests.unit.graph.scripted import ScriptedModel, ScriptedSource, asks, says
 
 
 class Agent:
