@@ -112,3 +112,9 @@ class OllamaServer(ScriptedServer):
     """The scripted server of `tests.servers.ollama_server`. Its address is what Ollama's clients call the base URL."""
 
     module = "tests.servers.ollama_server"
+
+
+class AnthropicServer(ScriptedServer):
+    """The scripted server of `tests.servers.anthropic_server`."""
+
+    module = "tests.servers.anthropic_server"
