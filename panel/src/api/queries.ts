@@ -1,0 +1,150 @@
+/** What the page knows of the server, kept by key, and read again when the server tells that it changed. */
+
+import { QueryClient, useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import type { Message } from "../fold/frames";
+import { ApiError, call } from "./client";
+import type {
+  AgentsReply,
+  CardReply,
+  ConversationReply,
+  ConversationSummary,
+  MeReply,
+  ReadyReply,
+  TurnReply,
+  TurnStatus,
+  TurnSummary,
+} from "./schema";
+
+export interface Page<T> {
+  items: T[];
+  next: string | null;
+}
+
+export type Transcript = Omit<ConversationReply, "messages"> & { messages: Message[] };
+
+export const ENDED: ReadonlySet<TurnStatus> = new Set(["completed", "failed", "cancelled", "interrupted"]);
+export const ACTIVE: ReadonlySet<TurnStatus> = new Set(["queued", "running", "parked"]);
+
+export const keys = {
+  conversations: ["conversations"] as const,
+  conversation: (id: string) => ["conversation", id] as const,
+  turns: ["turns"] as const,
+  turn: (id: string) => ["turn", id] as const,
+  approvals: ["approvals"] as const,
+  server: ["server"] as const,
+};
+
+export function newClient(): QueryClient {
+  return new QueryClient({
+    defaultOptions: {
+      queries: {
+        staleTime: 30_000,
+        retry: (failures, error) => !(error instanceof ApiError) || (error.passing && failures < 20),
+        retryDelay: (failures) => Math.min(500 * 2 ** failures, 5_000),
+        networkMode: "always",
+      },
+      mutations: { networkMode: "always" },
+    },
+  });
+}
+
+export function useConversations() {
+  return useInfiniteQuery({
+    queryKey: keys.conversations,
+    queryFn: ({ pageParam, signal }) =>
+      call<Page<ConversationSummary>>("GET", `api/conversations${query({ limit: "100", cursor: pageParam })}`, {
+        signal,
+      }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next ?? undefined,
+  });
+}
+
+export function useTranscript(id: string, enabled: boolean) {
+  return useQuery({
+    queryKey: keys.conversation(id),
+    queryFn: ({ signal }) => call<Transcript>("GET", `api/conversations/${encodeURIComponent(id)}`, { signal }),
+    enabled,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
+export function useTurn(id: string | undefined) {
+  return useQuery({
+    queryKey: keys.turn(id ?? ""),
+    queryFn: ({ signal }) => call<TurnReply>("GET", `api/turns/${encodeURIComponent(id ?? "")}`, { signal }),
+    enabled: id !== undefined,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
+export interface TurnFilters {
+  status?: string | undefined;
+  agent?: string | undefined;
+}
+
+export function useTurns(filters: TurnFilters, paused: boolean) {
+  return useInfiniteQuery({
+    queryKey: [...keys.turns, filters],
+    queryFn: ({ pageParam, signal }) =>
+      call<Page<TurnSummary>>("GET", `api/turns${query({ ...filters, cursor: pageParam })}`, { signal }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next ?? undefined,
+    ...(paused && {
+      staleTime: Number.POSITIVE_INFINITY,
+      refetchOnWindowFocus: false,
+      refetchOnReconnect: false,
+      refetchOnMount: false,
+    }),
+  });
+}
+
+export function useApprovals() {
+  return useInfiniteQuery({
+    queryKey: keys.approvals,
+    queryFn: ({ pageParam, signal }) =>
+      call<Page<CardReply>>("GET", `api/approvals${query({ cursor: pageParam })}`, { signal }),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next ?? undefined,
+  });
+}
+
+export function useAgents() {
+  return useQuery({
+    queryKey: [...keys.server, "agents"],
+    queryFn: ({ signal }) => call<AgentsReply>("GET", "api/agents", { signal }),
+  });
+}
+
+export function useMe() {
+  return useQuery({
+    queryKey: [...keys.server, "me"],
+    queryFn: ({ signal }) => call<MeReply>("GET", "api/me", { signal }),
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
+export const REFRESH_MS = 5_000;
+
+export function useReady() {
+  return useQuery({
+    queryKey: [...keys.server, "ready"],
+    queryFn: ({ signal }) => readiness(signal),
+    refetchInterval: REFRESH_MS,
+  });
+}
+
+/** A server that is not ready says so with a 503 and the same body. */
+async function readiness(signal: AbortSignal): Promise<ReadyReply> {
+  try {
+    return await call<ReadyReply>("GET", "api/readyz", { signal });
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 503) return { status: "unready" };
+    throw error;
+  }
+}
+
+export function query(fields: Record<string, string | undefined>): string {
+  const given = Object.entries(fields).filter((entry): entry is [string, string] => Boolean(entry[1]));
+  return given.length > 0 ? `?${new URLSearchParams(given)}` : "";
+}

@@ -1,0 +1,24 @@
+import { type ReactNode, useEffect, useId, useRef } from "react";
+
+interface Props {
+  title: string;
+  onClose(): void;
+  children: ReactNode;
+}
+
+/** A modal dialog, open as long as it is rendered. */
+export function Dialog({ title, onClose, children }: Props) {
+  const element = useRef<HTMLDialogElement>(null);
+  const heading = useId();
+  useEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    return () => dialog?.close();
+  }, []);
+  return (
+    <dialog ref={element} aria-labelledby={heading} onCancel={onClose}>
+      <h2 id={heading}>{title}</h2>
+      {children}
+    </dialog>
+  );
+}

@@ -1,0 +1,47 @@
+import { type ReactNode, useEffect, useState } from "react";
+import { Link, useLocation } from "wouter";
+import { ConversationList } from "../chat/ConversationList";
+import type { LineState } from "../stream/connection";
+import { useWords } from "../words/words";
+import { Navigation } from "./Navigation";
+import { NewVersion } from "./NewVersion";
+import { Preferences } from "./Preferences";
+import styles from "./shell.module.css";
+
+export function Shell({ line, children }: { line: LineState; children: ReactNode }) {
+  const t = useWords();
+  const [open, setOpen] = useState(false);
+  const [path] = useLocation();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: going somewhere closes the drawer
+  useEffect(() => setOpen(false), [path]);
+  return (
+    <div className={styles.shell} data-open={open}>
+      <header className={styles.bar}>
+        <button type="button" className="quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
+          ☰<span className="unseen">{t.app.menu}</span>
+        </button>
+        <Link href="/" className={styles.brand}>
+          Perdure
+        </Link>
+      </header>
+      <aside className={styles.side}>
+        <Link href="/" className={styles.brand}>
+          Perdure
+        </Link>
+        <Navigation />
+        <ConversationList onClose={() => setOpen(false)} />
+        <Preferences />
+      </aside>
+      {open && <button type="button" className={styles.veil} aria-label={t.app.close} onClick={() => setOpen(false)} />}
+      <main className={styles.main}>
+        <NewVersion />
+        {line === "signed-out" && (
+          <p className={styles.banner} role="alert">
+            {t.app.signedOut}
+          </p>
+        )}
+        {children}
+      </main>
+    </div>
+  );
+}

@@ -1,0 +1,72 @@
+import { ApiError } from "../api/client";
+import { ACTIVE, useAgents, useMe } from "../api/queries";
+import { ErrorText } from "../app/Failed";
+import { useWords } from "../words/words";
+import { Announcer } from "./Announcer";
+import { Composer } from "./Composer";
+import styles from "./chat.module.css";
+import { Header } from "./Header";
+import { OpenCards } from "./OpenCards";
+import { StateView } from "./StateView";
+import { Transcript } from "./Transcript";
+import { TurnButtons } from "./TurnButtons";
+import { type Conversation as Told, useConversation } from "./useConversation";
+import { useSend } from "./useSend";
+import { useTurnActions } from "./useTurnActions";
+
+export function Conversation({ id }: { id: string }) {
+  const t = useWords();
+  const told = useConversation(id);
+  const { transcript, error, line, current, detail } = told;
+  if (line === "gone" || (error instanceof ApiError && error.status === 404)) {
+    return <p className="empty">{t.chat.gone}</p>;
+  }
+  return (
+    <div className={styles.page}>
+      <Header id={id} transcript={transcript} line={line} current={current} />
+      <Announcer current={current} />
+      <ErrorText error={transcript ? null : error} />
+      <Transcript
+        items={told.items}
+        busy={current !== undefined && ACTIVE.has(current.status)}
+        turns={transcript?.turns}
+      >
+        {transcript?.state && <StateView state={transcript.state} />}
+        <OpenCards cards={detail?.cards} />
+      </Transcript>
+      <Foot id={id} told={told} />
+    </div>
+  );
+}
+
+function Foot({ id, told }: { id: string; told: Told }) {
+  const t = useWords();
+  const { transcript, current, items } = told;
+  const { data: me } = useMe();
+  const { data: agents } = useAgents();
+  const actions = useTurnActions(id, current);
+  const send = useSend({ conversation: id });
+  const active = current !== undefined && ACTIVE.has(current.status);
+  const foreign = transcript && me && transcript.owner !== (me.admin ? "local" : me.name);
+  const buttons = <TurnButtons current={current} resumable={transcript?.resumable ?? false} actions={actions} />;
+  if (foreign) {
+    return (
+      <div className={styles.foreign}>
+        <p>{t.chat.foreign(transcript.owner)}</p>
+        {buttons}
+      </div>
+    );
+  }
+  return (
+    <Composer
+      json={agents?.items.find((each) => each.name === transcript?.agent)?.input === "json"}
+      send={send}
+      busy={active}
+      hint={active ? (current.status === "parked" ? t.chat.parkedHint : t.chat.queueHint) : undefined}
+      last={items.findLast((each) => each.kind === "user")?.text}
+      onEscape={active ? actions.stop : undefined}
+    >
+      {buttons}
+    </Composer>
+  );
+}

@@ -1,0 +1,45 @@
+import { Link } from "wouter";
+import type { Transcript } from "../api/queries";
+import type { TurnSummary } from "../api/schema";
+import { address } from "../app/base";
+import { StatusPill } from "../app/StatusDot";
+import type { LineState } from "../stream/connection";
+import { visible } from "../words/visible";
+import { useWords } from "../words/words";
+import styles from "./chat.module.css";
+import { Line } from "./Line";
+
+interface Props {
+  id: string;
+  transcript: Transcript | undefined;
+  line: LineState;
+  current: TurnSummary | undefined;
+}
+
+export function Header({ id, transcript, line, current }: Props) {
+  const t = useWords();
+  const exported = (format: string) => address(`api/conversations/${encodeURIComponent(id)}/export?format=${format}`);
+  return (
+    <header className={styles.header}>
+      <h1>
+        <bdi>{visible(transcript?.title ?? "") || t.app.untitled}</bdi>
+      </h1>
+      {current && <StatusPill status={current.status} />}
+      <Line state={line} />
+      <span className={styles.tools}>
+        {current && <Link href={`/turns/${current.id}`}>{t.chat.details}</Link>}
+        <details className={styles.export}>
+          <summary>{t.chat.exportAs}</summary>
+          <div>
+            <a href={exported("markdown")} download>
+              {t.chat.exportMarkdown}
+            </a>
+            <a href={exported("jsonl")} download>
+              {t.chat.exportJsonl}
+            </a>
+          </div>
+        </details>
+      </span>
+    </header>
+  );
+}

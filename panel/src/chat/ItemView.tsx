@@ -1,0 +1,67 @@
+import { memo } from "react";
+import type { TurnSummary } from "../api/schema";
+import { Markdown } from "../markdown/Markdown";
+import { visible } from "../words/visible";
+import { useWords } from "../words/words";
+import styles from "./chat.module.css";
+import { ToolCard } from "./ToolCard";
+import { TurnEnd } from "./TurnEnd";
+import type { Item } from "./transcript";
+
+interface Props {
+  item: Item;
+  turn: TurnSummary | undefined;
+}
+
+export const ItemView = memo(View, (before, after) => before.turn === after.turn && same(before.item, after.item));
+
+function View({ item, turn }: Props) {
+  switch (item.kind) {
+    case "user":
+      return <UserMessage text={item.text} pending={item.pending} />;
+    case "assistant":
+      return <AgentMessage text={item.text} live={item.live} cut={item.cut} />;
+    case "call":
+      return <ToolCard turn={item.turn} call={item.call} nth={item.nth} result={item.result} />;
+    case "divider":
+      return <Divider why={item.why} />;
+    case "end":
+      return turn ? <TurnEnd turn={turn} /> : null;
+  }
+}
+
+function UserMessage({ text, pending }: { text: string; pending: boolean }) {
+  const t = useWords();
+  return (
+    <article className={styles.user} aria-label={t.chat.you} data-pending={pending}>
+      <p>{visible(text)}</p>
+    </article>
+  );
+}
+
+function AgentMessage({ text, live, cut }: { text: string; live: boolean; cut: boolean }) {
+  const t = useWords();
+  return (
+    <article className={styles.agent} aria-label={t.chat.agent} data-live={live}>
+      <Markdown text={text} live={live} />
+      {cut && <p className={styles.cut}>{t.chat.partial}</p>}
+    </article>
+  );
+}
+
+function Divider({ why }: { why: "restarted" | "retried" }) {
+  const t = useWords();
+  return (
+    <p className={styles.divider} data-mark="attempt">
+      <span>{t.chat[why]}</span>
+    </p>
+  );
+}
+
+/** Items are made anew for each frame; most say what they said before. */
+function same(before: Item, after: Item): boolean {
+  if (before.kind === "call" && after.kind === "call") {
+    return before.call === after.call && before.result === after.result && before.nth === after.nth;
+  }
+  return JSON.stringify(before) === JSON.stringify(after);
+}

@@ -1,0 +1,63 @@
+import { useTurn } from "../api/queries";
+import type { Message, ToolCall } from "../fold/frames";
+import { showJson } from "../fold/json";
+import { between } from "../words/figures";
+import { visible } from "../words/visible";
+import { useWords } from "../words/words";
+import { LongText } from "./LongText";
+import styles from "./tool.module.css";
+import { type ToolView, toolView } from "./toolState";
+
+interface Props {
+  turn: string;
+  call: ToolCall;
+  nth: number;
+  result: Message | undefined;
+}
+
+/** One call of a tool: what was asked, what came of it, and what happened to it on the way. */
+export function ToolCard({ turn, call, nth, result }: Props) {
+  const t = useWords();
+  const { data } = useTurn(turn || undefined);
+  const view = toolView(call, nth, result, data);
+  const given = view.record?.arguments ?? call.args;
+  return (
+    <details className={styles.card} data-state={view.state}>
+      <summary>
+        <bdi className={styles.name}>{visible(call.name) || t.tool.orphan}</bdi>
+        <span className={styles.state}>{t.tool.states[view.state]}</span>
+        <Marks view={view} />
+      </summary>
+      <div className={styles.inside}>
+        <h3>{t.tool.arguments}</h3>
+        <LongText text={showJson(given)} name={`${call.name}-arguments.json`} />
+        {view.record?.error && <p className="error">{visible(view.record.error)}</p>}
+        {result && (
+          <>
+            <h3>{t.tool.result}</h3>
+            <LongText text={result.content} name={`${call.name}-result.txt`} />
+          </>
+        )}
+      </div>
+    </details>
+  );
+}
+
+function Marks({ view }: { view: ToolView }) {
+  const t = useWords();
+  const { record, card } = view;
+  return (
+    <span className={styles.marks}>
+      {record?.server && <span>{t.tool.server(visible(record.server))}</span>}
+      {view.ranBefore && <span data-mark="attempt">{t.tool.ranBefore}</span>}
+      {view.rerun > 0 && <span data-mark="attempt">{t.tool.rerun(view.rerun)}</span>}
+      {card?.state === "decided" && card.decision && (
+        <span>
+          {t.tool.decided(t.card.decisions[card.decision], visible(card.decided_by ?? ""))}
+          {card.decided_arguments ? ` · ${t.tool.edited}` : ""}
+        </span>
+      )}
+      {record?.ended_at && <span data-mark="time">{between(record.started_at, record.ended_at, t.locale)}</span>}
+    </span>
+  );
+}

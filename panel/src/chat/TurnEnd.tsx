@@ -1,0 +1,49 @@
+import type { TurnSummary } from "../api/schema";
+import { ago, count } from "../words/figures";
+import { visible } from "../words/visible";
+import { useWords } from "../words/words";
+import styles from "./chat.module.css";
+
+/** Below a turn: what became of it, what it used, or that it waits. */
+export function TurnEnd({ turn }: { turn: TurnSummary }) {
+  const t = useWords();
+  return (
+    <>
+      <Notice turn={turn} />
+      <Usage usage={turn.usage} />
+      {turn.status === "waiting" && <p className={styles.usage}>{t.chat.queued}</p>}
+      {turn.next_attempt_at && <p className={styles.usage}>{t.chat.retrying(ago(turn.next_attempt_at, t.locale))}</p>}
+      {turn.status === "running" && (
+        <p className={styles.working}>
+          <span className={styles.pulse} aria-hidden="true" />
+          {t.chat.working}
+        </p>
+      )}
+    </>
+  );
+}
+
+function Notice({ turn }: { turn: TurnSummary }) {
+  const t = useWords();
+  if (turn.status === "cancelled") return <p className={styles.notice}>{t.chat.cancelledNotice}</p>;
+  if (turn.status !== "failed" && turn.status !== "interrupted") return null;
+  return (
+    <div className={styles.notice} data-bad role="alert">
+      <strong>{turn.status === "failed" ? t.chat.failedNotice : t.chat.interruptedNotice}</strong>
+      {turn.error && <p>{visible(turn.error.message)}</p>}
+      {turn.error && (
+        <code>
+          {turn.error.code}
+          {turn.reason ? ` · ${visible(turn.reason)}` : ""}
+        </code>
+      )}
+    </div>
+  );
+}
+
+function Usage({ usage }: { usage: Record<string, number> }) {
+  const t = useWords();
+  const { input_tokens: input = 0, output_tokens: output = 0 } = usage;
+  if (input + output === 0) return null;
+  return <p className={styles.usage}>{t.chat.usage(count(input, t.locale), count(output, t.locale))}</p>;
+}

@@ -1,0 +1,39 @@
+import { Link } from "wouter";
+import { useApprovals } from "../api/queries";
+import { ErrorText } from "../app/Failed";
+import { Card } from "../cards/Card";
+import { ago } from "../words/figures";
+import { useWords } from "../words/words";
+import styles from "./operator.module.css";
+
+/** Everything that waits for a person, oldest first. */
+export default function InboxPage() {
+  const t = useWords();
+  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useApprovals();
+  const cards = data?.pages.flatMap((page) => page.items) ?? [];
+  return (
+    <div className={styles.page}>
+      <header className={styles.header}>
+        <h1>{t.inbox.title}</h1>
+      </header>
+      <ErrorText error={error} />
+      {data && cards.length === 0 && <p className="empty">{t.inbox.none}</p>}
+      <div className={styles.cards}>
+        {cards.map((card) => (
+          <Card key={card.id} card={card}>
+            <p className={styles.hint}>
+              {t.inbox.since(ago(card.opened_at, t.locale))} ·{" "}
+              <Link href={`/c/${card.conversation}`}>{t.card.openConversation}</Link> ·{" "}
+              <Link href={`/turns/${card.turn}`}>{t.turns.turn}</Link>
+            </p>
+          </Card>
+        ))}
+      </div>
+      {hasNextPage && (
+        <button type="button" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>
+          {t.app.more}
+        </button>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,105 @@
+import { useAgents, useMe, useReady } from "../api/queries";
+import type { AgentReply, TurnStatus } from "../api/schema";
+import { ErrorText } from "../app/Failed";
+import { bytes, count, duration } from "../words/figures";
+import { visible } from "../words/visible";
+import { useWords } from "../words/words";
+import { type Metrics, turnCounts, useMetrics } from "./metrics";
+import styles from "./operator.module.css";
+import { Fact } from "./TurnFacts";
+
+/** Whether the server is well, what it hosts, and its numbers. */
+export default function ServerPage() {
+  const t = useWords();
+  const { data: ready, error } = useReady();
+  const { data: agents } = useAgents();
+  const { data: metrics } = useMetrics(false);
+  const { data: me } = useMe();
+  return (
+    <div className={styles.page}>
+      <header className={styles.header}>
+        <h1>{t.server.title}</h1>
+        {ready && (
+          <span className="pill" data-status={PILLS[ready.status]}>
+            {t.server.ready[ready.status]}
+          </span>
+        )}
+      </header>
+      <ErrorText error={error} />
+      <section className={styles.section}>
+        <h2>{t.server.health}</h2>
+        {ready?.reasons?.length === 0 && <p>{t.server.fine}</p>}
+        <Sentences title={t.server.reasons} items={ready?.reasons} />
+        <Sentences title={t.server.notices} items={ready?.notices} />
+      </section>
+      <section className={styles.section}>
+        <h2>{t.server.agents}</h2>
+        {agents?.items.map((agent) => (
+          <Agent key={agent.name} agent={agent} />
+        ))}
+      </section>
+      {metrics && <Numbers metrics={metrics} />}
+      {me && (
+        <section className={styles.section}>
+          <h2>{t.server.you}</h2>
+          <p>
+            {visible(me.name)} · {t.server.role[me.role]}
+          </p>
+        </section>
+      )}
+    </div>
+  );
+}
+
+const PILLS = { ready: "completed", degraded: "parked", unready: "failed" } as const;
+
+function Sentences({ title, items }: { title: string; items: readonly string[] | null | undefined }) {
+  if (!items || items.length === 0) return null;
+  return (
+    <>
+      <h3>{title}</h3>
+      <ul className={styles.sentences}>
+        {items.map((each) => (
+          <li key={each}>{visible(each)}</li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function Agent({ agent }: { agent: AgentReply }) {
+  const t = useWords();
+  return (
+    <dl className={styles.facts}>
+      <Fact name={t.turns.agent}>
+        <bdi>{visible(agent.name)}</bdi>
+        {agent.default && ` (${t.server.standard})`}
+      </Fact>
+      {agent.model && <Fact name={t.server.model}>{visible(agent.model)}</Fact>}
+      {agent.uncovered_tools.length > 0 && (
+        <Fact name={t.server.uncovered}>{agent.uncovered_tools.map(visible).join(", ")}</Fact>
+      )}
+    </dl>
+  );
+}
+
+function Numbers({ metrics }: { metrics: Metrics }) {
+  const t = useWords();
+  const value = (name: string) => metrics.get(`perdure_${name}`) ?? 0;
+  return (
+    <section className={styles.section}>
+      <h2>{t.server.numbers}</h2>
+      <dl className={styles.facts}>
+        {turnCounts(metrics).map(([status, number]) => (
+          <Fact key={status} name={t.server.active(t.status[status as TurnStatus])}>
+            {count(number, t.locale)}
+          </Fact>
+        ))}
+        <Fact name={t.server.oldest}>{duration(value("oldest_queued_seconds") * 1_000, t.locale)}</Fact>
+        <Fact name={t.server.streams}>{count(value("streams_open"), t.locale)}</Fact>
+        <Fact name={t.server.database}>{bytes(value("database_bytes"), t.locale)}</Fact>
+        <Fact name={t.server.wal}>{bytes(value("wal_bytes"), t.locale)}</Fact>
+      </dl>
+    </section>
+  );
+}

@@ -1,0 +1,38 @@
+import type { ReactNode } from "react";
+import type { TurnReply } from "../api/schema";
+import { between, count, duration, moment } from "../words/figures";
+import { visible } from "../words/visible";
+import { useWords } from "../words/words";
+import styles from "./operator.module.css";
+
+export function TurnFacts({ turn }: { turn: TurnReply }) {
+  const t = useWords();
+  const { spent, usage } = turn;
+  return (
+    <dl className={styles.facts}>
+      <Fact name={t.turns.agent}>
+        <bdi>{visible(turn.agent)}</bdi>
+      </Fact>
+      <Fact name={t.turns.owner}>
+        <bdi>{visible(turn.owner)}</bdi>
+      </Fact>
+      <Fact name={t.turns.accepted}>{moment(turn.accepted_at, t.locale)}</Fact>
+      <Fact name={t.turns.duration}>{between(turn.accepted_at, turn.ended_at, t.locale)}</Fact>
+      <Fact name={t.turns.worked}>{duration(spent.seconds * 1_000, t.locale)}</Fact>
+      <Fact name={t.turns.steps}>{count(turn.supersteps, t.locale)}</Fact>
+      <Fact name={t.turns.modelCalls}>{count(spent.model_calls, t.locale)}</Fact>
+      <Fact name={t.turns.toolCalls}>{count(spent.tool_calls, t.locale)}</Fact>
+      <Fact name={t.turns.tokens}>{count(usage.total_tokens ?? 0, t.locale)}</Fact>
+      {turn.reason && <Fact name={t.turns.why}>{visible(turn.reason)}</Fact>}
+    </dl>
+  );
+}
+
+export function Fact({ name, children }: { name: string; children: ReactNode }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </div>
+  );
+}

@@ -1,0 +1,49 @@
+import { Link } from "wouter";
+import { ApiError } from "../api/client";
+import { useTurn } from "../api/queries";
+import { ErrorText, NotFound } from "../app/Failed";
+import { StatusPill } from "../app/StatusDot";
+import { showJson } from "../fold/json";
+import { visible } from "../words/visible";
+import { useWords } from "../words/words";
+import { Attempts } from "./Attempts";
+import { Calls } from "./Calls";
+import { Decisions } from "./Decisions";
+import styles from "./operator.module.css";
+import { Timeline } from "./Timeline";
+import { TurnControls } from "./TurnControls";
+import { TurnFacts } from "./TurnFacts";
+
+/** Everything that is recorded of one turn. */
+export default function TurnPage({ id }: { id: string }) {
+  const t = useWords();
+  const { data: turn, error } = useTurn(id);
+  if (error instanceof ApiError && error.status === 404) return <NotFound />;
+  if (!turn) return error ? <ErrorText error={error} /> : <p className="empty">{t.app.loading}</p>;
+  return (
+    <div className={styles.page}>
+      <header className={styles.header}>
+        <h1>
+          {t.turns.turn} <code>{turn.id.slice(0, 8)}</code>
+        </h1>
+        <StatusPill status={turn.status} />
+        <Link href={`/c/${turn.conversation}`}>{t.card.openConversation}</Link>
+        <TurnControls turn={turn} />
+      </header>
+      {turn.error && (
+        <p className={styles.failure}>
+          <strong>{turn.error.code}</strong> {visible(turn.error.message)}
+        </p>
+      )}
+      <TurnFacts turn={turn} />
+      <Timeline turn={turn} />
+      <Attempts attempts={turn.attempts} />
+      <Calls calls={turn.calls} />
+      <Decisions cards={turn.cards} />
+      <details>
+        <summary>{t.turns.raw}</summary>
+        <pre className={styles.raw}>{visible(showJson(turn))}</pre>
+      </details>
+    </div>
+  );
+}

@@ -1,0 +1,41 @@
+import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from "react";
+import { de } from "./de";
+import { en, type Words } from "./en";
+
+export const LANGUAGES = { en, de } as const;
+export type Language = keyof typeof LANGUAGES;
+
+const KEPT = "perdure-language";
+
+interface Spoken {
+  language: Language;
+  speak(language: Language): void;
+}
+
+const Context = createContext<Spoken>({ language: "en", speak: () => undefined });
+
+export function WordsProvider({ children }: { children: ReactNode }) {
+  const [language, setLanguage] = useState<Language>(preferred);
+  useEffect(() => {
+    document.documentElement.lang = language;
+  }, [language]);
+  const speak = useCallback((next: Language) => {
+    localStorage.setItem(KEPT, next);
+    setLanguage(next);
+  }, []);
+  const spoken = useMemo(() => ({ language, speak }), [language, speak]);
+  return <Context value={spoken}>{children}</Context>;
+}
+
+export function useWords(): Words {
+  return LANGUAGES[useContext(Context).language];
+}
+
+export function useLanguage(): Spoken {
+  return useContext(Context);
+}
+
+function preferred(): Language {
+  const wanted = [localStorage.getItem(KEPT), ...navigator.languages.map((each) => each.slice(0, 2))];
+  return wanted.find((each): each is Language => each !== null && each in LANGUAGES) ?? "en";
+}
