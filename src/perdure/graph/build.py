@@ -33,6 +33,7 @@ from perdure.graph.guard import guarded
 from perdure.graph.history import calls_of, result_id, sendable, trim
 from perdure.graph.limits import LimitExpired, TimeLimit
 from perdure.graph.mcp import CallLost
+from perdure.graph.places import Place
 from perdure.graph.prompts import read_prompt
 from perdure.graph.tool_node import ToolNode
 from perdure.graph.tools import BoundTool, ToolRegistry
@@ -135,7 +136,7 @@ class _OneCall(ToolNode):
         self._call = call
         self._limit = limit
 
-    async def _answer(self, request: ToolCallRequest, input_type: Any) -> Result:
+    async def _answer(self, request: ToolCallRequest, input_type: Any, place: Place | None) -> Result:
         async def run(given: ToolCallRequest) -> Result:
             return await self._perform(given, input_type)
 

@@ -28,6 +28,7 @@ from perdure.graph.effect import NOT_HAPPENED, Declaration, declaration_of, look
 from perdure.graph.errors import OutcomeUnknown, Unsettled
 from perdure.graph.history import result_id
 from perdure.graph.keys import with_call_key
+from perdure.graph.places import resuming
 from perdure.ledger import CallRecord, CallState, Ledger, ToolCall
 from perdure.turns import DecisionKind, Verdict
 
@@ -35,6 +36,7 @@ Run = Callable[[ToolCallRequest], Awaitable[Result]]
 """Runs the tool of the request. An exception says that the outcome is not known, `Unsettled` says why."""
 
 _REPEATABLE = frozenset({EffectClass.READ, EffectClass.KEYED})
+_STOPPED_BY_ITSELF = (GraphInterrupt, GraphDrained)
 _CUT = "it was cancelled while it was under way"
 _LONGEST_WHY = 1000
 
@@ -114,7 +116,7 @@ class _GuardedCall:
         """It was started before. What runs are the arguments it was started with: they were approved, where that is needed."""
         call = replace(self.call, arguments=record.call.arguments)
         if record.paused or call.effect in _REPEATABLE:
-            return await self._start(call)
+            return await self._start(call, resumed=record.paused)
         if call.effect is EffectClass.CHECKABLE:
             found = await look_up(self.declared.lookup, self.key)
             if found is NOT_HAPPENED:
@@ -147,7 +149,7 @@ class _GuardedCall:
 
     # -- one start ----------------------------------------------------------------------------------------------------
 
-    async def _start(self, call: ToolCall) -> Result:
+    async def _start(self, call: ToolCall, *, resumed: bool = False) -> Result:
         if call.arguments is not self.call.arguments and self.direct and self.request.tool is not None:
             problem = argument_problem(self.request.tool, call.arguments)
             if problem:
@@ -156,7 +158,7 @@ class _GuardedCall:
                 )
         await self.attempt.intend(call)
         failpoint("tool_call.before")
-        work = asyncio.create_task(self._run(call))
+        work = asyncio.create_task(self._run(call, resumed))
         cut = await _ended(work, self._grace)
         if cut is not None:
             with suppress(PerdureError):
@@ -164,9 +166,10 @@ class _GuardedCall:
             raise cut
         return await self._outcome(call, work)
 
-    async def _run(self, call: ToolCall) -> Result:
+    async def _run(self, call: ToolCall, resumed: bool) -> Result:
         """In a context of its own: the key is that of this call, for the tool and all it starts."""
         ledger.current_key.set(self.key)
+        resuming.set(resumed)
         expect(call.arguments if self.attempt.policy.gated(call.name) else None)
         return await self.run(_request_of(self.request, call, self.key))
 
@@ -180,7 +183,7 @@ class _GuardedCall:
             return self._recorded(call, work.result())
         if isinstance(error, ArgumentsChanged):
             return self._recorded(call, answers.error(call, str(error)))
-        if isinstance(error, GraphInterrupt | GraphDrained):
+        if isinstance(error, _STOPPED_BY_ITSELF):
             self.attempt.unknown(call, ledger.PAUSED)
             raise error
         if isinstance(error, PerdureError) or (isinstance(error, GraphBubbleUp) and not isinstance(error, Unsettled)):
@@ -194,7 +197,7 @@ class _GuardedCall:
         error = _error_of(work)
         if error is None:
             self._recorded(call, work.result())
-        elif isinstance(error, GraphInterrupt | GraphDrained):
+        elif isinstance(error, _STOPPED_BY_ITSELF):
             self.attempt.unknown(call, ledger.PAUSED)
         else:
             self.attempt.unknown(call, _CUT if isinstance(error, asyncio.CancelledError) else _why(error))
@@ -304,7 +307,7 @@ def _request_of(request: ToolCallRequest, call: ToolCall, key: str) -> ToolCallR
 def _message_id(request: ToolCallRequest, messages_key: str) -> str:
     """Of the last assistant message that holds the call; the task's own id when the state does not tell."""
     call_id = request.tool_call["id"]
-    for each in reversed(_messages(request.state, messages_key)):
+    for each in reversed(messages_of(request.state, messages_key)):
         if isinstance(each, AIMessage) and any(call["id"] == call_id for call in each.tool_calls):
             if each.id:
                 return each.id
@@ -313,7 +316,8 @@ def _message_id(request: ToolCallRequest, messages_key: str) -> str:
     return info.task_id if info is not None else ""
 
 
-def _messages(state: Any, key: str) -> list[Any]:
+def messages_of(state: Any, key: str) -> list[Any]:
+    """Of any kind of state that a tool node takes."""
     if isinstance(state, list):
         return state
     found = state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
