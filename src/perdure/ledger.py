@@ -46,6 +46,9 @@ class ToolCall:
 PAUSED = "it asked a question of its own and goes on from its start when it is answered"
 """Why a call is STARTED whose tool stopped by itself (`interrupt()`, or a graph inside it was drained): not uncertain."""
 
+NOT_BEGUN = "it was cancelled before it began"
+"""Why a call is STARTED whose tool was never reached: not uncertain either."""
+
 
 class CallState(StrEnum):
     STARTED = "started"
@@ -79,8 +82,8 @@ class CallRecord:
 
     @property
     def paused(self) -> bool:
-        """Its tool stopped by itself, to be run again once its own question is answered: nobody needs to be asked."""
-        return self.state is CallState.STARTED and self.error == PAUSED
+        """Its tool stopped by itself to be run again, or was never reached: nobody needs to be asked."""
+        return self.state is CallState.STARTED and self.error in {PAUSED, NOT_BEGUN}
 
 
 class Ledger(Protocol):

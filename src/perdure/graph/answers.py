@@ -12,7 +12,7 @@ from langgraph.types import Command
 
 from perdure.graph import gates
 from perdure.graph.history import Asked, result_id
-from perdure.ledger import CallRecord, CallState, Ledger, ToolCall, idempotency_key
+from perdure.ledger import NOT_BEGUN, CallRecord, CallState, Ledger, ToolCall, idempotency_key
 from perdure.turns import EXPIRY, DecisionKind, Verdict
 
 STATUS = "perdure_status"
@@ -152,6 +152,8 @@ def _of_started(attempt: Ledger, call: ToolCall, record: CallRecord, *, cancelle
         for each in own:
             if each.tool_call_id == call.id:
                 return each
+    if record.paused and record.error == NOT_BEGUN:
+        return error(call, CANCELLED_BEFORE if cancelled else NOT_STARTED)
     verdict = attempt.verdict(gates.uncertain(record, attempt.policy).id)
     if verdict is not None and verdict.decision is DecisionKind.HAPPENED:
         return happened(call, verdict.result)

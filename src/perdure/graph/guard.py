@@ -116,7 +116,7 @@ class _GuardedCall:
         """It was started before. What runs are the arguments it was started with: they were approved, where that is needed."""
         call = replace(self.call, arguments=record.call.arguments)
         if record.paused or call.effect in _REPEATABLE:
-            return await self._start(call, resumed=record.paused)
+            return await self._start(call, resumed=record.error == ledger.PAUSED)
         if call.effect is EffectClass.CHECKABLE:
             found = await look_up(self.declared.lookup, self.key)
             if found is NOT_HAPPENED:
@@ -153,10 +153,8 @@ class _GuardedCall:
         if call.arguments is not self.call.arguments and self.direct and self.request.tool is not None:
             problem = argument_problem(self.request.tool, call.arguments)
             if problem:
-                return answers.error(
-                    call, f"The tool `{call.name}` was not called with a person's arguments: {problem}"
-                )
-        await self.attempt.intend(call)
+                return answers.error(call, f"The tool `{call.name}` was not called: {problem}")
+        await self._intend(call)
         failpoint("tool_call.before")
         work = asyncio.create_task(self._run(call, resumed))
         cut = await _ended(work, self._grace)
@@ -165,6 +163,18 @@ class _GuardedCall:
                 self._note(call, work)
             raise cut
         return await self._outcome(call, work)
+
+    async def _intend(self, call: ToolCall) -> None:
+        """A cancel while it is written down leaves no doubt that was not there before."""
+        before = self.attempt.record(self.key)
+        try:
+            await self.attempt.intend(call)
+        except asyncio.CancelledError:
+            why = ledger.NOT_BEGUN if before is None else before.error
+            with suppress(PerdureError):
+                if why is not None:
+                    self.attempt.unknown(call, why)
+            raise
 
     async def _run(self, call: ToolCall, resumed: bool) -> Result:
         """In a context of its own: the key is that of this call, for the tool and all it starts."""

@@ -449,6 +449,28 @@ def request_for(tool: BaseTool, arguments: dict[str, Any]) -> ToolCallRequest:
     return ToolCallRequest(tool_call=asked.tool_calls[0], tool=tool, state=state, runtime=runtime)
 
 
+async def test_a_call_that_is_cut_before_it_began_starts_without_a_question(make: Make, act: Act) -> None:
+    driven = Driven(make, calling(), act.tool())
+    writing = asyncio.Event()
+    intend = driven.record.intend
+
+    async def slowly(call: ToolCall) -> None:
+        await intend(call)
+        writing.set()
+        await asyncio.Event().wait()
+
+    driven.record.intend = slowly  # type: ignore[method-assign]
+    work = asyncio.create_task(driven.say())
+    await writing.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    driven.record.intend = intend  # type: ignore[method-assign]
+    assert [each.paused for each in driven.record.records.values()] == [True]
+    assert text(await driven.again()) == "did 5"
+    assert len(act.started) == 1
+
+
 async def test_a_repeatable_call_is_cut_at_once(make: Make, act: Act) -> None:
     slow = Slow(act)
     driven = Driven(make, calling(), act.tool("keyed"))
