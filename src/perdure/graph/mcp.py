@@ -127,8 +127,9 @@ class McpServer:
                 self._idle.set()
 
     async def _call(self, tool: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]) -> types.CallToolResult:
+        connection = await self._connected()
         try:
-            return await self._limited(await self._connected(), tool, arguments, meta)
+            return await self._limited(connection, tool, arguments, meta)
         except NeverSent:
             return await self._limited(await self._connected(), tool, arguments, meta)
 
@@ -194,7 +195,8 @@ class McpServer:
 
     async def _connected(self) -> Connection:
         """The live session; one attempt to open it is shared by all who wait. Raises ServerLost."""
-        if self._suspect and self._connection is not None:
+        if self._suspect and self._connection is not None and not self._connection.calling:
+            # A server that does one thing at a time is silent while it is at work on another call.
             self._suspect = False
             if not await self._connection.answers(_PING_SECONDS):
                 await self._connection.close()

@@ -84,6 +84,11 @@ class Connection:
         return self._lost.done()
 
     @property
+    def calling(self) -> bool:
+        """Whether a call is under way that somebody waits for."""
+        return bool(self._handed)
+
+    @property
     def reason(self) -> str:
         """Why the session is lost, with the last lines a local server wrote to stderr."""
         said = self._stderr.text()

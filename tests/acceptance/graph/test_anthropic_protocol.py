@@ -78,6 +78,8 @@ async def test_a_call_in_pieces_after_some_text_becomes_one_call_and_its_result_
         ("2", "success"),
     ]
     assert text_of(answer) == "It is 42"
+    assert isinstance(answer, AIMessage) and answer.usage_metadata is not None
+    assert (answer.usage_metadata["input_tokens"], answer.usage_metadata["output_tokens"]) == (11, 7)
     first, second = anthropic.requests()
     assert first["stream"] is second["stream"] is True
     assert [each["name"] for each in first["tools"]] == ["add"]

@@ -22,7 +22,7 @@ from langchain_core.tools import ToolException
 from perdure import ledger
 from perdure.clock import SystemClock
 from perdure.config import AgentSettings, Settings
-from perdure.effects import EffectClass
+from perdure.effects import EffectClass, ToolPolicy
 from perdure.graph.load import load_agent
 from perdure.graph.mcp import CallLost, McpServers, ServerMissing
 from perdure.graph.mcp_tool import McpTool
@@ -344,6 +344,30 @@ async def test_a_hung_server_is_replaced_after_a_call_was_given_up(
         assert not alive(pid)
 
 
+async def test_a_server_that_is_at_work_on_another_call_is_not_replaced(
+    configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("perdure.graph.mcp._PING_SECONDS", 0.2)
+    async with opened(configure(own=STDIO)) as servers:
+        echo = await tool(servers, "own__echo")
+        hang = await tool(servers, "own__hang")
+        at_work = asyncio.create_task(hang.ainvoke({"marker": str(tmp_path / "marker")}))
+        pid = await read_when_written(tmp_path / "marker")
+        given_up = asyncio.create_task(echo.ainvoke({"text": "one"}))
+        await until(lambda: unread(pid) > 0, "the second call has reached the server's input")
+        before = unread(pid)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        third = asyncio.create_task(echo.ainvoke({"text": "two"}))
+        await until(lambda: unread(pid) > before, "the third call has reached the same server")
+        assert not at_work.done()
+        os.kill(pid, signal.SIGKILL)
+        for each in (at_work, third):
+            with pytest.raises(CallLost):
+                await each
+
+
 async def test_a_tool_that_a_server_adds_later_is_found(configure: Callable[..., Path]) -> None:
     async with opened(configure(own=STDIO)) as servers:
         await (await tool(servers, "own__grow")).ainvoke({})
@@ -395,7 +419,7 @@ async def test_the_agents_graph_reaches_an_mcp_server_and_closes_it(configure: C
     assert ours() == []
 
 
-async def test_a_server_killed_in_mid_call_is_an_error_for_the_model_which_may_call_it_again(
+async def test_a_server_killed_under_a_call_that_may_be_repeated_is_an_error_for_the_model_which_may_call_it_again(
     configure: Callable[..., Path], openai: OpenAiServer, tmp_path: Path
 ) -> None:
     marker = tmp_path / "marker"
@@ -409,6 +433,7 @@ async def test_a_server_killed_in_mid_call_is_an_error_for_the_model_which_may_c
     )
     agent = await load_agent(settings, Settings(), SystemClock())
     chat = Conversation(agent)
+    chat.record.policy = ToolPolicy(effects=[("own__hang", EffectClass.KEYED)])
     turn = asyncio.create_task(chat.say("go"))
     os.kill(await read_when_written(marker), signal.SIGKILL)
     messages = await turn
