@@ -28,9 +28,9 @@ def stock(item: str) -> str:
 
 
 @perdure.effect("keyed")
-def save_note(text: str) -> str:
-    """Saves a note. The other side takes a key, and does nothing when it knows it."""
-    return happened(perdure.call_key()) or happen(f"Noted: {text}")
+def leave_note(text: str) -> str:
+    """Leaves a note. The other side takes a key, and does nothing when it knows it."""
+    return happened(perdure.call_key()) or happen(f"Note: {text}")
 
 
 def find_shipment(key: str) -> Any:
@@ -49,4 +49,4 @@ def refund(order: int, amount: float) -> str:
     return happen(f"Paid back: {amount} for order {order}")
 
 
-tools = [stock, save_note, ship, refund]
+tools = [stock, leave_note, ship, refund]

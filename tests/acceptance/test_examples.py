@@ -63,14 +63,14 @@ def test_a_shops_tools_act_by_their_classes(serve: Serve, tmp_path: Path) -> Non
     gated = server.say('/call refund {"order": 7, "amount": 5}')
     (card,) = server.until(gated["turn"], "parked")["cards"]
     assert not (tmp_path / "shop.jsonl").exists()
-    assert server.post(f"/api/approvals/{card['id']}", {"decision": "approve"}).status_code == 200
+    assert server.post(f"/api/approvals/{card['id']}", {"decision": "approve"}).status_code == 202
     server.until(gated["turn"], "completed")
     assert happened(tmp_path) == ["Paid back: 5.0 for order 7"]
 
 
 @pytest.mark.parametrize(
     ("call", "line"),
-    [('save_note {"text": "call back"}', "Noted: call back"), ('ship {"order": 7}', "Shipped: order 7")],
+    [('leave_note {"text": "call back"}', "Note: call back"), ('ship {"order": 7}', "Shipped: order 7")],
 )
 def test_a_keyed_and_a_checkable_tool_ask_nobody_after_a_death_between_effect_and_record(
     serve: Serve, tmp_path: Path, call: str, line: str
@@ -94,7 +94,7 @@ def test_graphs_of_ones_own_gate_the_same_tools(serve: Serve, tmp_path: Path, ag
         calls = [
             {"id": "c1", "name": "refund", "arguments": {"order": 1, "amount": 5}},
             {"id": "c2", "name": "refund", "arguments": {"order": 2, "amount": 6}},
-            {"id": "c3", "name": "save_note", "arguments": {"text": "two refunds"}},
+            {"id": "c3", "name": "leave_note", "arguments": {"text": "two refunds"}},
         ]
         model.script({"calls": calls}, {"say": "done"})
         server = serve("effects/graphs.toml", OPENAI_API_KEY="none", OPENAI_BASE_URL=model.base_url)
@@ -102,7 +102,7 @@ def test_graphs_of_ones_own_gate_the_same_tools(serve: Serve, tmp_path: Path, ag
         first, second = sorted(
             server.until(accepted["turn"], "parked")["cards"], key=lambda card: card["arguments"]["order"]
         )
-        assert happened(tmp_path) == ["Noted: two refunds"]
+        assert happened(tmp_path) == ["Note: two refunds"]
         denied = server.post(f"/api/approvals/{second['id']}", {"decision": "deny", "note": "over the limit"})
         assert denied.status_code == 200
         server.kill()
@@ -116,8 +116,8 @@ def test_graphs_of_ones_own_gate_the_same_tools(serve: Serve, tmp_path: Path, ag
     results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
     assert results["c1"]["content"] == "Paid back: 5.0 for order 1"
     assert results["c2"]["status"] == "denied" and "over the limit" in results["c2"]["content"]
-    assert results["c3"]["content"] == "Noted: two refunds"
-    assert happened(tmp_path) == ["Noted: two refunds", "Paid back: 5.0 for order 1"]
+    assert results["c3"]["content"] == "Note: two refunds"
+    assert happened(tmp_path) == ["Note: two refunds", "Paid back: 5.0 for order 1"]
 
 
 def happened(folder: Path) -> list[str]:

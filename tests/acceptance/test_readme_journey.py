@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,3 +91,23 @@ def test_the_page_on_effects_is_followed_from_its_first_command_to_its_last(read
     assert "uncertain" in reader.follow(settle)
     assert until_completed(reader, 3)[-2]["content"] == "5 paid back"
     assert refunds(reader) == ["order 7: 12.5", "order 9: 5.0"]
+
+
+def test_the_example_is_followed_as_its_page_says(reader: Reader) -> None:
+    reader.folder = reader.folder / "effects"
+    shutil.copytree(ROOT / "examples" / "effects", reader.folder)
+    serve, decide, deadly, die, settle = blocks(reader.folder / "README.md", "# Tools of each class")
+    reader.follow(serve)
+    said = reader.follow(decide)
+    assert 'stock answered: "There are 3 of lamps."' in said
+    until_completed(reader, 2)
+    reader.follow(deadly)
+    reader.follow(die)
+    reader.until_the_server_died()
+    server_of(reader).start()
+    eventually(lambda: waiting(reader), "the uncertain call is shown")
+    said = reader.follow(settle)
+    assert "uncertain" in said and "Paid back: 9.0 for order 8" in said
+    assert until_completed(reader, 3)[-2]["content"] == "Paid back: 9 for order 8"
+    world = (reader.folder / "shop.jsonl").read_text().splitlines()
+    assert [json.loads(line)["what"] for line in world] == ["Paid back: 5.0 for order 7", "Paid back: 9.0 for order 8"]
