@@ -115,6 +115,7 @@ def _steps(each: Any) -> Iterator[Any]:
             yield each.func
             yield each.afunc
             yield from _own(each.func)
+            yield from _own(each.afunc)
 
 
 def _referred(function: Callable[..., Any]) -> Iterator[Any]:

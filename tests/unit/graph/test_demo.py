@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -100,6 +101,57 @@ async def test_only_the_last_human_message_counts(chat: Conversation) -> None:
     await chat.say("four-step job")
     assert (await chat.say("/say bye"))[-1].content == "bye"
     assert calls(await chat.say("four-step job"))[-1] == [("slow_step", {"label": "four"})]
+
+
+@pytest.mark.parametrize(
+    ("message", "called"),
+    [
+        ("Restart the service, please", [("restart_service", {"name": "web"})]),
+        (
+            "two services",
+            [("restart_service", {"name": "web"}), ("restart_service", {"name": "db"}), ("read_status", {})],
+        ),
+        ("charge the card", [("charge_card", {"amount": 5})]),
+        ("note it", [("save_note", {"text": "note it"})]),
+    ],
+)
+async def test_tools_with_an_effect_are_called_once_in_one_model_turn(
+    chat: Conversation, effects: Path, message: str, called: list[tuple[str, object]]
+) -> None:
+    messages = await chat.say(message)
+    assert calls(messages) == [called]
+    assert sorted(str(each["tool"]) for each in lines(effects)) == sorted(name for name, _ in called)
+    answers = [str(each.content) for each in messages if isinstance(each, ToolMessage)]
+    assert messages[-1].content == "\n".join(answers)
+    keys = {each.call.name: (each.call.effect, key) for key, each in chat.record.records.items()}
+    assert {str(each["key"]) for each in lines(effects)} == set(chat.record.records)
+    classes = {"restart_service": "once", "read_status": "read", "charge_card": "once", "save_note": "keyed"}
+    assert {name: str(effect) for name, (effect, _) in keys.items()} == {name: classes[name] for name, _ in called}
+
+
+async def test_the_demo_agent_asks_before_it_restarts_a_service(effects: Path) -> None:
+    hosted = await load_agent(AgentSettings(name="agent"), Settings(), SystemClock())
+    chat = Conversation(hosted)
+    chat.record.policy = hosted.policy
+    await chat.say("two services")
+    waiting = [each.value["arguments"] for each in await chat.interrupts()]
+    assert sorted(waiting, key=str) == [{"name": "db"}, {"name": "web"}]
+    assert [each["tool"] for each in lines(effects)] == ["read_status"]
+
+
+async def test_a_pause_passes_between_an_effect_and_its_return(
+    chat: Conversation, effects: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERDURE_DEMO_EFFECT_PAUSE_SECONDS", "3600")
+    work = asyncio.create_task(chat.say("charge the card"))
+    while not effects.exists() or not effects.read_text().endswith("\n"):
+        await asyncio.sleep(0.01)
+    assert not work.done()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    (record,) = chat.record.records.values()
+    assert record.state == "started"
 
 
 def test_crash_ends_the_process_after_its_effect_was_recorded(tmp_path: Path) -> None:

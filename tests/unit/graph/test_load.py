@@ -335,3 +335,70 @@ async def test_no_fault_hides_another_one_of_any_kind(tmp_path: Path, write: Wri
 async def test_a_file_that_ends_the_program_is_a_fault_of_the_agent(tmp_path: Path, write: Write, text: str) -> None:
     write("leaves.py", text)
     assert "SystemExit: 5" in await refusal(tmp_path, graph="./leaves.py:graph")
+
+
+TOOLS_GRAPH = """
+from langchain_core.tools import tool
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode as Stock
+from perdure import ToolNode
+
+@tool
+def pay(amount: int) -> str:
+    "Pays."
+    return "paid"
+
+graph = StateGraph(MessagesState)
+graph.add_node("tools", NODE([pay]))
+graph.add_edge(START, "tools")
+"""
+
+
+async def test_tools_that_nothing_guards_are_named_once_at_load(tmp_path: Path, write: Write) -> None:
+    write("stock.py", TOOLS_GRAPH.replace("NODE", "Stock"))
+    write("ours.py", TOOLS_GRAPH.replace("NODE", "ToolNode"))
+    hosted = await load(tmp_path, "./stock.py:graph")
+    assert hosted.uncovered_tools == ("pay",)
+    (notice,) = hosted.notices
+    assert "`pay`" in notice and "perdure.ToolNode" in notice
+    covered = await load(tmp_path, "./ours.py:graph", needs_approval=("pay",), effects=("pay=keyed",))
+    assert (covered.uncovered_tools, covered.notices) == ((), ())
+    assert covered.policy.gated("pay")
+    assert covered.policy.effect_of("pay", None) == "keyed"
+
+
+async def test_approvals_that_a_graph_could_not_ask_for_are_refused(tmp_path: Path, write: Write) -> None:
+    write("stock.py", TOOLS_GRAPH.replace("NODE", "Stock"))
+    write("ours.py", TOOLS_GRAPH.replace("NODE", "ToolNode"))
+    assert "nobody can be asked" in await refusal(tmp_path, "./stock.py:graph", needs_approval=("pa*",))
+    assert "Did you mean `pay`" in await refusal(tmp_path, "./ours.py:graph", needs_approval=("pya",))
+
+
+async def test_what_the_settings_say_of_tools_is_checked_with_everything_else(tmp_path: Path, write: Write) -> None:
+    write("mcp.json", '{"mcpServers": {"files": {"command": "files"}}}')
+    text = await refusal(
+        tmp_path,
+        model="openai:x",
+        mcp_config=Path("mcp.json"),
+        needs_approval=("fils__write", "files__write"),
+        effects=("a=reed",),
+        state_types=("nowhere:Nothing",),
+    )
+    assert [
+        word for word in ["no MCP server `fils`", "Did you mean `files`", "'reed'", "nowhere"] if word not in text
+    ] == []
+    assert "files__write" not in text
+
+
+async def test_metadata_that_names_no_effect_class_is_refused(tmp_path: Path, write: Write) -> None:
+    write(
+        "deeds.py",
+        "from langchain_core.tools import tool\n@tool\ndef pay():\n    'Pays.'\npay.metadata = {'effect': 'reed'}\n",
+    )
+    assert "Did you mean 'read'" in await refusal(tmp_path, model="openai:x", tools=("./deeds.py:pay",))
+
+
+async def test_the_demo_agent_gates_its_restart(tmp_path: Path) -> None:
+    hosted = await load(tmp_path, needs_approval=("tick",))
+    assert (hosted.policy.gated("restart_service"), hosted.policy.gated("tick")) == (True, True)
+    assert not hosted.policy.gated("read_status")
