@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from perdure.clock import SystemClock
 from perdure.config import AgentSettings, Settings
-from perdure.errors import PerdureError
+from perdure.errors import CardDecided, TurnNotResumable
 from perdure.graph import models
 from perdure.graph.load import HostedGraph, load_agent
 from perdure.turns import Accepted, Card, DecisionKind, Limits, NewTurn, TurnStatus, Verdict
@@ -96,6 +96,8 @@ class Play:
     conversation: str | None = None
     turns: list[str] = field(default_factory=list)
     decisions: int = 0
+    life: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while somebody speaks to the store, and while the process dies and the next one begins."""
 
     async def open(self) -> None:
         self.house = await make_house(
@@ -133,8 +135,9 @@ class Play:
         status = await self._rest(turn)
         while status is TurnStatus.FAILED and part.resumed:
             try:
-                await self.house.store.resume(OWNER, self.conversation or "", by=OWNER)
-            except PerdureError:
+                async with self.life:
+                    await self.house.store.resume(OWNER, self.conversation or "", by=OWNER)
+            except TurnNotResumable:
                 return
             status = await self._rest(turn)
 
@@ -150,7 +153,8 @@ class Play:
             when_busy=when_busy,
             discard_pending=discard,
         )
-        accepted: Accepted = await self.house.store.accept(new)
+        async with self.life:
+            accepted: Accepted = await self.house.store.accept(new)
         self.conversation = accepted.conversation
         self.turns.append(accepted.turn)
         return accepted.turn
@@ -158,14 +162,13 @@ class Play:
     async def _rest(self, turn: str) -> TurnStatus:
         """The status in which the turn came to rest, its cards decided."""
         while True:
-            with self.house.transport.listen("changes") as bell:
+            async with self.life:
                 found = await self.house.store.turn(OWNER, turn)
-                if found.status in RESTS:
-                    return found.status
-                if found.status is not TurnStatus.PARKED or not await self._decide(turn):
-                    ringing = asyncio.create_task(bell.wait())
-                    await asyncio.wait({ringing}, timeout=0.2)  # the bell of a house that died stays silent
-                    ringing.cancel()
+                decided = found.status is TurnStatus.PARKED and await self._decide(turn)
+            if found.status in RESTS:
+                return found.status
+            if not decided:
+                await asyncio.sleep(0.005)
 
     async def _decide(self, turn: str) -> bool:
         cards = [card for card in await self.house.store.cards(OWNER, turn) if card.state == "opened"]
@@ -174,7 +177,7 @@ class Play:
             self.decisions += 1
             try:
                 await self.house.store.decide(OWNER, card.id, self._verdict(card, word))
-            except PerdureError:
+            except CardDecided:
                 return False  # the turn moved on: it was cancelled meanwhile
         return bool(cards)
 
@@ -196,16 +199,18 @@ class Play:
         while True:
             asked = await self.stage.called()
             if asked == "kill":
-                dying = asyncio.create_task(self.house.die())
-                await asyncio.sleep(0)
-                self.stage.done()
-                await dying
-                await self.open()
-                continue
-            active = await self.house.store.last_turn(OWNER, self.conversation or "")
-            if asked == "cancel" and active is not None:
-                await self.house.store.cancel(OWNER, active.id, by=OWNER)
-            elif asked == "interrupt":
+                async with self.life:
+                    dying = asyncio.create_task(self.house.die())
+                    await asyncio.sleep(0)
+                    self.stage.done()
+                    await dying
+                    await self.open()
+            elif asked == "cancel":
+                async with self.life:
+                    active = await self.house.store.last_turn(OWNER, self.conversation or "")
+                    if active is not None:
+                        await self.house.store.cancel(OWNER, active.id, by=OWNER)
+            else:
                 await self._send("hello instead", "interrupt", discard=True)
             self.stage.done()
 

@@ -81,6 +81,8 @@ async def break_down(label: str, runtime: ToolRuntime[Any, Any]) -> str:
     raise ToolException(f"{label} broke down")
 
 
+break_down.handle_tool_error = True  # an answer for the model, in every tool node
+
 tools: list[BaseTool] = [look, save, book, charge, restart, break_down]
 
 
