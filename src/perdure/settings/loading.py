@@ -242,10 +242,9 @@ def _assembled(loading: _Loading, project: Project, agents: tuple[AgentSettings,
 
 def _without_effect(agent: AgentSettings) -> Iterable[str]:
     """Nobody should believe that a setting guards something while it does nothing. The demo agent gates a tool by itself."""
-    if not agent.needs_approval and (agent.graph is not None or agent.model != "demo"):
-        for name in ("approval_expires_seconds", "approval_deciders"):
-            if getattr(agent, name):
-                yield f"Agent `{agent.name}`: `{name}` does nothing while `needs_approval` names no tool."
+    gates = agent.needs_approval or (agent.graph is None and agent.model == "demo")
+    if agent.approval_expires_seconds is not None and not gates:
+        yield f"Agent `{agent.name}`: `approval_expires_seconds` does nothing while `needs_approval` names no tool."
     if agent.poll and agent.max_identical_calls is None:
         yield f"Agent `{agent.name}`: `poll` does nothing while `max_identical_calls` is not set."
 

@@ -340,7 +340,6 @@ def test_a_mistyped_gate_is_told_with_what_was_probably_meant(
     ("content", "name"),
     [
         ("approval_expires_seconds = 60", "approval_expires_seconds"),
-        ("approval_deciders = ['ops']", "approval_deciders"),
         ("poll = ['look']", "poll"),
     ],
 )
