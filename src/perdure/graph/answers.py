@@ -123,6 +123,22 @@ def messages_in(result: Result) -> list[BaseMessage]:
     return found
 
 
+def identified(result: Result, call: ToolCall) -> Result:
+    """The result with an id on each of its messages, that follows from the call."""
+    own = result_id(call.message_id, call.id)
+    count = 0
+
+    def name(each: BaseMessage) -> BaseMessage:
+        nonlocal count
+        count += 1
+        if each.id:
+            return each
+        mine = isinstance(each, ToolMessage) and each.tool_call_id == call.id
+        return each.model_copy(update={"id": own if mine else f"{own}-{count}"})
+
+    return mapped(result, name)
+
+
 def closing(attempt: Ledger, asker: AIMessage, asked: Asked, *, covered: bool, cancelled: bool) -> ToolMessage | None:
     """What a repair answers a call with that has no result in the thread: the recorded result, the decision, or what is known.
 

@@ -7,12 +7,10 @@ It talks to the ledger of the running attempt alone (`ledger.current`). Outside 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langgraph.errors import GraphBubbleUp, GraphDrained, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
@@ -22,13 +20,13 @@ from perdure.errors import PerdureError
 from perdure.failpoints import failpoint
 from perdure.graph import answers, gates
 from perdure.graph.answers import Result
-from perdure.graph.approved import ArgumentsChanged, expect, held
+from perdure.graph.approved import ArgumentsChanged, expect
 from perdure.graph.arguments import argument_problem
 from perdure.graph.effect import NOT_HAPPENED, Declaration, declaration_of, look_up
 from perdure.graph.errors import OutcomeUnknown, Unsettled
-from perdure.graph.history import result_id
-from perdure.graph.keys import with_call_key
 from perdure.graph.places import resuming
+from perdure.graph.requests import cannot_start, message_id_of, with_arguments
+from perdure.graph.waiting import ended, error_of, why_of
 from perdure.ledger import CallRecord, CallState, Ledger, ToolCall
 from perdure.turns import DecisionKind, Verdict
 
@@ -38,7 +36,6 @@ Run = Callable[[ToolCallRequest], Awaitable[Result]]
 _REPEATABLE = frozenset({EffectClass.READ, EffectClass.KEYED})
 _STOPPED_BY_ITSELF = (GraphInterrupt, GraphDrained)
 _CUT = "it was cancelled while it was under way"
-_LONGEST_WHY = 1000
 
 
 async def guarded(
@@ -56,7 +53,7 @@ async def guarded(
     raised of a call that may be repeated.
     """
     attempt = ledger.current.get()
-    if attempt is None or (direct and _cannot_start(request)):
+    if attempt is None or (direct and cannot_start(request)):
         return await _unguarded(request, run, message_id or "")
     declared = declaration_of(request.tool)
     policy = attempt.policy
@@ -65,7 +62,7 @@ async def guarded(
         id=asked["id"] or "",
         name=asked["name"],
         arguments=asked["args"],
-        message_id=message_id or _message_id(request, messages_key),
+        message_id=message_id or message_id_of(request, messages_key),
         server=getattr(request.tool, "server_name", None),
         effect=policy.effect_of(asked["name"], declared.effect),
         polls=policy.polls(asked["name"], declared.polls),
@@ -157,7 +154,7 @@ class _GuardedCall:
         await self._intend(call)
         failpoint("tool_call.before")
         work = asyncio.create_task(self._run(call, resumed))
-        cut = await _ended(work, self._grace)
+        cut = await ended(work, self._grace)
         if cut is not None:
             with suppress(PerdureError):
                 self._note(call, work)
@@ -181,13 +178,13 @@ class _GuardedCall:
         ledger.current_key.set(self.key)
         resuming.set(resumed)
         expect(call.arguments if self.attempt.policy.gated(call.name) else None)
-        return await self.run(_request_of(self.request, call, self.key))
+        return await self.run(with_arguments(self.request, call, self.key))
 
     def _grace(self) -> float:
         return self.attempt.grace_seconds() if self.call.effect is EffectClass.ONCE else 0.0
 
     async def _outcome(self, call: ToolCall, work: asyncio.Task[Result]) -> Result:
-        error = _error_of(work)
+        error = error_of(work)
         if error is None:
             failpoint("tool_call.after")
             return self._recorded(call, work.result())
@@ -204,17 +201,17 @@ class _GuardedCall:
 
     def _note(self, call: ToolCall, work: asyncio.Task[Result]) -> None:
         """Of a call that was cut: what came of it in the time it had left."""
-        error = _error_of(work)
+        error = error_of(work)
         if error is None:
             self._recorded(call, work.result())
         elif isinstance(error, _STOPPED_BY_ITSELF):
             self.attempt.unknown(call, ledger.PAUSED)
         else:
-            self.attempt.unknown(call, _CUT if isinstance(error, asyncio.CancelledError) else _why(error))
+            self.attempt.unknown(call, _CUT if isinstance(error, asyncio.CancelledError) else why_of(error))
 
     async def _lost(self, call: ToolCall, error: BaseException) -> Result:
         """It was started in this attempt, and nobody knows what came of it."""
-        why = _why(error)
+        why = why_of(error)
         self.attempt.unknown(call, why)
         checked = False
         if call.effect is EffectClass.CHECKABLE:
@@ -237,59 +234,9 @@ class _GuardedCall:
         verdict = self._approval() if self.attempt.policy.gated(call.name) else None
         if verdict is not None and verdict.decision is DecisionKind.APPROVE and verdict.arguments is not None:
             result = answers.changed(result, call, verdict.arguments)
-        settled = identified(result, call)
+        settled = answers.identified(result, call)
         self.attempt.result(call, settled)
         return settled
-
-
-def identified(result: Result, call: ToolCall) -> Result:
-    """The result with an id on each of its messages, that follows from the call."""
-    own = result_id(call.message_id, call.id)
-    count = 0
-
-    def name(each: BaseMessage) -> BaseMessage:
-        nonlocal count
-        count += 1
-        if each.id:
-            return each
-        mine = isinstance(each, ToolMessage) and each.tool_call_id == call.id
-        return each.model_copy(update={"id": own if mine else f"{own}-{count}"})
-
-    return answers.mapped(result, name)
-
-
-async def _ended(work: asyncio.Task[Result], grace: Callable[[], float]) -> asyncio.CancelledError | None:
-    """Waits until the work has ended. When the wait is cancelled, the work has `grace` seconds more, then it is cancelled
-    too; gives the cancel back once the work has ended. A second cancel ends the grace."""
-    try:
-        await asyncio.wait({work})
-    except asyncio.CancelledError as cut:
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({work}, timeout=grace())
-        while not work.done():
-            work.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({work})
-        return cut
-    return None
-
-
-def _error_of(work: asyncio.Task[Result]) -> BaseException | None:
-    if work.cancelled():
-        return asyncio.CancelledError("the tool was cancelled, and nobody cancelled the call")
-    return work.exception()
-
-
-def _why(error: BaseException) -> str:
-    """The end of a sentence, without its full stop."""
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # a class of the tool's own, whose text cannot be made
-        text = ""
-    if isinstance(error, Unsettled):
-        return text[:_LONGEST_WHY].rstrip(".")
-    said = f": {text}" if text else ""
-    return f"the tool raised {type(error).__name__}{said}"[:_LONGEST_WHY].rstrip(".")
 
 
 async def _unguarded(request: ToolCallRequest, run: Run, message_id: str) -> Result:
@@ -298,37 +245,4 @@ async def _unguarded(request: ToolCallRequest, run: Run, message_id: str) -> Res
         return await run(request)
     except Unsettled as error:
         asked = request.tool_call
-        return answers.lost(ToolCall(asked["id"] or "", asked["name"], asked["args"], message_id), _why(error))
-
-
-def _cannot_start(request: ToolCallRequest) -> bool:
-    """The tool node will refuse it: nothing happens, so nothing is asked or written."""
-    return request.tool is None or argument_problem(request.tool, request.tool_call["args"]) is not None
-
-
-def _request_of(request: ToolCallRequest, call: ToolCall, key: str) -> ToolCallRequest:
-    """The request with the arguments that run and with the key in the configuration that the tool gets."""
-    runtime = replace(request.runtime, config=with_call_key(request.runtime.config, key))
-    asked = request.tool_call.copy()
-    asked["args"] = dict(call.arguments)
-    return replace(request, tool_call=asked, tool=held(request.tool) if request.tool else None, runtime=runtime)
-
-
-def _message_id(request: ToolCallRequest, messages_key: str) -> str:
-    """Of the last assistant message that holds the call; the task's own id when the state does not tell."""
-    call_id = request.tool_call["id"]
-    for each in reversed(messages_of(request.state, messages_key)):
-        if isinstance(each, AIMessage) and any(call["id"] == call_id for call in each.tool_calls):
-            if each.id:
-                return each.id
-            break
-    info = request.runtime.execution_info
-    return info.task_id if info is not None else ""
-
-
-def messages_of(state: Any, key: str) -> list[Any]:
-    """Of any kind of state that a tool node takes."""
-    if isinstance(state, list):
-        return state
-    found = state.get(key) if isinstance(state, Mapping) else getattr(state, key, None)
-    return list(found) if isinstance(found, list | tuple) else []
+        return answers.lost(ToolCall(asked["id"] or "", asked["name"], asked["args"], message_id), why_of(error))

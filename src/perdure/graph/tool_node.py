@@ -25,8 +25,9 @@ from perdure import ledger
 from perdure.errors import PerdureError
 from perdure.graph.answers import Result
 from perdure.graph.approved import held
-from perdure.graph.guard import guarded, messages_of
+from perdure.graph.guard import guarded
 from perdure.graph.places import Place, mixed, place_of
+from perdure.graph.requests import messages_of
 
 _Input = Literal["list", "dict", "tool_calls"]
 

@@ -466,3 +466,46 @@ def asking(name: str) -> BaseTool:
 
     ask.__name__, ask.__doc__ = name, "Asks a person."
     return tool(ask)
+
+
+async def test_it_may_be_called_from_a_node_of_ones_own(world: World) -> None:
+    def make(model: Any, tools: Any) -> Graph:
+        node = ToolNode(tools, handle_tool_errors=True)
+
+        async def run(state: MessagesState) -> Any:
+            return await node.ainvoke(state)
+
+        return around(model, run)
+
+    driven = Driven(make, xyz(), *map(world.tool, "xyz"), needs_approval=["x"])
+    await driven.say()
+    await driven.decide("x 1", DecisionKind.APPROVE)
+    assert len(results(await driven.again())) == 3
+    assert world.ran == {"x": 1, "y": 1, "z": 1}
+    assert len({call.message_id for call in driven.record.calls}) == 1
+
+
+async def test_an_interrupted_inner_graph_keeps_its_questions_apart_from_those_of_another(world: World) -> None:
+    """Two agents as tools of one task, each asking by interrupt() in a graph of its own."""
+
+    def agent(name: str) -> BaseTool:
+        inner = Driven(with_node, [asks((f"ask_{name}", {})), says(f"{name} is done")], asking(f"ask_{name}"))
+        graph = inner.chat.hosted.graph
+
+        async def delegate() -> str:
+            state = await graph.ainvoke({"messages": [("user", name)]})
+            return str([each.content for each in state["messages"]][-2:])
+
+        delegate.__name__, delegate.__doc__ = name, "Lets another agent do it."
+        return tool(delegate)
+
+    driven = Driven(with_node, [asks(("first", {}), ("second", {})), says("done")], agent("first"), agent("second"))
+    await driven.say()
+    questions = {each.value: each.id for each in await driven.chat.interrupts()}
+    assert sorted(questions) == ["ask_first?", "ask_second?"]
+    await driven.chat.drive(Command(resume={questions["ask_second?"]: "2"}))
+    (left,) = await driven.chat.interrupts()
+    assert left.value == "ask_first?"
+    messages = await driven.chat.drive(Command(resume={left.id: "1"}))
+    answers = [str(each.content) for each in results(messages).values()]
+    assert answers == ["['1', 'first is done']", "['2', 'second is done']"]
