@@ -11,5 +11,5 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
   },
-  test: { environment: "jsdom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },
+  test: { environment: "node", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },
 });

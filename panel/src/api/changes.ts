@@ -8,7 +8,7 @@ import { nudge, wake } from "../stream/nudge";
 import { type Shared, share } from "../stream/share";
 import type { SseEvent } from "../stream/sse";
 import { request } from "./client";
-import { keys, type Page, type Transcript } from "./queries";
+import { ENDED, keys, type Page, type Transcript } from "./queries";
 import type { ConversationSummary, TurnReply, TurnStatus } from "./schema";
 
 interface Change {
@@ -51,7 +51,9 @@ export class Changes implements Shared {
 
   tell(line: LineState): void {
     this.onLine(line);
-    if (line === "catching-up" && this.lastId === undefined) this.everything();
+    if (line !== "catching-up") return;
+    wake();
+    if (this.lastId === undefined) this.everything();
   }
 
   save(): string {
@@ -73,7 +75,8 @@ export class Changes implements Shared {
   private turnChanged({ conversation, turn, status }: Change): void {
     if (turn === null) return;
     const known = this.client.getQueryData<Transcript>(keys.conversation(conversation));
-    if (known && !known.turns.some((each) => each.id === turn)) this.reread(keys.conversation(conversation));
+    const told = known?.turns.some((each) => each.id === turn) && !ENDED.has(status as TurnStatus);
+    if (!told) this.reread(keys.conversation(conversation));
     this.patch(conversation, turn, status as TurnStatus);
     this.reread(keys.turn(turn));
     this.reread(keys.turns);

@@ -97,7 +97,9 @@ function spokenItems(
     }
   });
   if (folded && !folded.ending) divide(folded.attempt);
+  const committed = new Set(messages.map((message) => message.id));
   for (const [id, text] of folded?.tokens ?? []) {
+    if (committed.has(id)) continue;
     items.push({ kind: "assistant", key: id, text, live: true, cut: false });
   }
   return items;

@@ -24,9 +24,9 @@ export function Timeline({ turn }: { turn: TurnReply }) {
         ))}
         {drawn.gaps.map((gap) => (
           <li
-            key={gap.at}
+            key={gap.from}
             className={styles.gap}
-            style={{ insetInlineStart: percent(gap.at, drawn) }}
+            style={{ insetInlineStart: percent(gap.from, drawn), width: percent(gap.to - gap.from, drawn) }}
             title={t.turns.idle(duration(gap.milliseconds, t.locale))}
           >
             <span className="unseen">{t.turns.idle(duration(gap.milliseconds, t.locale))}</span>

@@ -13,8 +13,9 @@ export interface Bar {
 }
 
 export interface Gap {
-  /** Where it stands, and how long it was before it was folded. */
-  at: number;
+  from: number;
+  to: number;
+  /** How long it was before it was folded. */
   milliseconds: number;
 }
 
@@ -45,7 +46,7 @@ export function layout(turn: TurnReply, now: number): Layout {
   const bars = barsOf(turn, end).map((bar) => ({ ...bar, from: place(bar.from), to: place(bar.to) }));
   return {
     bars,
-    gaps: idle.map((gap) => ({ at: place(gap.from), milliseconds: gap.to - gap.from })),
+    gaps: idle.map((gap) => ({ from: place(gap.from), to: place(gap.to), milliseconds: gap.to - gap.from })),
     length: Math.max(1, place(end)),
     rows: 1 + Math.max(0, ...bars.map((bar) => bar.row)),
   };

@@ -1,7 +1,7 @@
 /** Waiting before the next try: it doubles, up to a limit, and half of it is left to chance so that many tabs do not come at once. */
 
 export const FIRST_MS = 500;
-export const LONGEST_MS = 15_000;
+export const LONGEST_MS = 8_000;
 
 export function backoffMs(tries: number, chance: () => number = Math.random): number {
   const whole = Math.min(LONGEST_MS, FIRST_MS * 2 ** Math.min(tries, 10));

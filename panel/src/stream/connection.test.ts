@@ -1,4 +1,3 @@
-// @vitest-environment node
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { keepConnected, type LineState, STALE_MS } from "./connection";
 import { IDLE_MS, type SseEvent } from "./sse";

@@ -28,7 +28,7 @@ export interface LineOptions {
   /** `wake`: try now. `check`: is the line still good? */
   nudge?: EventTarget;
   /** Holds a place for the time of one connection; the signal it gives aborts when another tab waits for it. */
-  place?: <T>(signal: AbortSignal, use: (signal: AbortSignal) => Promise<T>) => Promise<T>;
+  place?: <T>(signal: AbortSignal, use: (held: AbortSignal) => Promise<T>, waits: () => void) => Promise<T>;
 }
 
 /** After this long without a frame what was missed is in. */
@@ -53,10 +53,7 @@ export async function keepConnected(options: LineOptions): Promise<void> {
       owner.tell(outcome);
       return;
     }
-    if (outcome === "yielded") {
-      owner.tell("waiting");
-      continue;
-    }
+    if (outcome === "yielded") continue;
     owner.tell(outcome === "restarting" ? "restarting" : "reconnecting");
     await pause(backoffMs(tries), signal, nudge);
     tries += 1;
@@ -84,7 +81,7 @@ class Connection implements SseReader {
     nudge?.addEventListener("cut", cut);
     try {
       return await (place
-        ? place(together, (held) => this.connect(AbortSignal.any([together, held]), held))
+        ? place(together, (held) => this.connect(AbortSignal.any([together, held]), held), this.waits)
         : this.connect(together));
     } catch {
       return this.hints > 1 ? "restarting" : "again";
@@ -109,6 +106,8 @@ class Connection implements SseReader {
       throw error;
     }
   }
+
+  private readonly waits = (): void => this.options.owner.tell("waiting");
 
   onBytes(): void {
     this.lastByteAt = Date.now();

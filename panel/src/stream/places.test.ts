@@ -1,27 +1,34 @@
-// @vitest-environment node
+import { setMaxListeners } from "node:events";
 import { describe, expect, it } from "vitest";
 import { FakeLocks } from "./locks.fake";
 import { PLACES, Places } from "./places";
+
+const waits = () => undefined;
 
 describe("places", () => {
   it("let no more than three stream at once, and everybody in turn", async () => {
     const places = new Places("s", new FakeLocks().manager(), 5);
     const end = new AbortController();
+    setMaxListeners(100, end.signal);
     const turns = new Map<number, number>();
     let now = 0;
     let most = 0;
     const tab = async (id: number) => {
       while (!end.signal.aborted) {
         await places
-          .hold(end.signal, async (held) => {
-            now += 1;
-            most = Math.max(most, now);
-            turns.set(id, (turns.get(id) ?? 0) + 1);
-            if ([...turns.values()].filter((count) => count >= 2).length === 8) end.abort();
-            await ended(AbortSignal.any([held, end.signal]));
-            now -= 1;
-            return "yielded";
-          })
+          .hold(
+            end.signal,
+            async (held) => {
+              now += 1;
+              most = Math.max(most, now);
+              turns.set(id, (turns.get(id) ?? 0) + 1);
+              if ([...turns.values()].filter((count) => count >= 2).length === 8) end.abort();
+              await ended(AbortSignal.any([held, end.signal]));
+              now -= 1;
+              return "yielded";
+            },
+            waits,
+          )
           .catch(() => undefined);
       }
     };
@@ -35,18 +42,22 @@ describe("places", () => {
     const places = new Places("s", locks.manager(), 5);
     const end = new AbortController();
     let given = 0;
-    const holding = places.hold(end.signal, async (held) => {
-      given += 1;
-      await ended(AbortSignal.any([held, AbortSignal.timeout(60)]));
-      return held.aborted;
-    });
+    const holding = places.hold(
+      end.signal,
+      async (held) => {
+        given += 1;
+        await ended(AbortSignal.any([held, AbortSignal.timeout(60)]));
+        return held.aborted;
+      },
+      waits,
+    );
     expect(await holding).toBe(false);
     expect(given).toBe(1);
   });
 
   it("do not stand in the way where a page has no locks", async () => {
     const places = new Places("s", undefined);
-    expect(await places.hold(new AbortController().signal, async () => "streamed")).toBe("streamed");
+    expect(await places.hold(new AbortController().signal, async () => "streamed", waits)).toBe("streamed");
   });
 });
 

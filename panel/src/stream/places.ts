@@ -1,4 +1,4 @@
-/** A browser gives one server six connections for all its tabs. Streams of conversations take at most three of them, in turns:
+/** A browser that speaks HTTP/1.1 gives one server six connections for all its tabs. Streams of conversations take at most three of them, in turns:
  * a tab whose conversation has none waits for a place, goes on from its cursor, and gives the place up after a while. */
 
 export const PLACES = 3;
@@ -12,7 +12,7 @@ export class Places {
   ) {}
 
   /** Where there are no locks (a page without a secure origin), every tab takes its own connection. */
-  hold = async <T>(signal: AbortSignal, use: (held: AbortSignal) => Promise<T>): Promise<T> => {
+  hold = async <T>(signal: AbortSignal, use: (held: AbortSignal) => Promise<T>, waits: () => void): Promise<T> => {
     if (!this.locks) return use(new AbortController().signal);
     for (const place of this.names()) {
       const taken = await this.locks.request(place, { ifAvailable: true }, (lock) =>
@@ -20,6 +20,7 @@ export class Places {
       );
       if (taken !== undefined) return taken;
     }
+    waits();
     const queue = await this.shortestQueue();
     return this.locks.request(queue, { signal }, () => this.inTurns(queue, use));
   };

@@ -37,7 +37,7 @@ export const de: Words = {
     live: "live",
     reconnecting: "verbindet neu",
     restarting: "Server startet neu",
-    waiting: "wartet auf einen Platz",
+    waiting: "im Wechsel mit anderen Tabs",
     "signed-out": "abgemeldet",
     gone: "gelöscht",
   },

@@ -37,7 +37,7 @@ export const en = {
     live: "live",
     reconnecting: "reconnecting",
     restarting: "server restarting",
-    waiting: "waiting for a place",
+    waiting: "in turns with other tabs",
     "signed-out": "signed out",
     gone: "deleted",
   },

@@ -1,0 +1,144 @@
+import { describe, expect, it } from "vitest";
+import type { TurnReply, TurnSummary } from "../api/schema";
+import { EMPTY, fold } from "../fold/fold";
+import type { Frame, Message } from "../fold/frames";
+import { currentTurn, type Item, itemsOf } from "./transcript";
+
+const user = (turn: string, content = "hi"): Message => ({ id: `msg-${turn}`, role: "user", content });
+const said = (id: string, content: string, more: Partial<Message> = {}): Message => ({
+  id,
+  role: "assistant",
+  content,
+  ...more,
+});
+const result = (id: string, call: string, content = "ok"): Message => ({
+  id,
+  role: "tool",
+  content,
+  tool_call_id: call,
+});
+const turn = (id: string, status: TurnSummary["status"]) => ({ id, status }) as TurnSummary;
+
+let seq = 0;
+function frame(event: string, turn: string, more: object, attempt = 1): Frame {
+  seq += 1;
+  return { event, seq, conversation: "c", turn, attempt, at: "", ...more } as Frame;
+}
+const message = (turn: string, message: Message, attempt = 1) => frame("message", turn, { message }, attempt);
+const token = (turn: string, id: string, text: string, attempt = 1) =>
+  frame("token", turn, { message_id: id, text }, attempt);
+
+function show(items: readonly Item[]): string[] {
+  return items.map((item) => {
+    if (item.kind === "user" || item.kind === "assistant") return `${item.kind}: ${item.text}`;
+    if (item.kind === "call") return `call: ${item.call.name} → ${item.result?.content ?? "…"}`;
+    return item.kind === "divider" ? `--- ${item.why}` : `end ${item.turn}`;
+  });
+}
+
+const nothing = { transcript: undefined, fold: EMPTY, sent: [], details: new Map() };
+
+describe("the transcript", () => {
+  it("shows what is stored", () => {
+    const transcript = { messages: [user("a"), said("1", "hello")], turns: [turn("a", "completed")] };
+    expect(show(itemsOf({ ...nothing, transcript }))).toEqual(["user: hi", "assistant: hello", "end a"]);
+  });
+
+  it("is the same from the stream as from the store", () => {
+    const messages = [
+      user("a"),
+      said("1", "", { tool_calls: [{ id: "x", name: "step", args: {} }] }),
+      result("2", "x"),
+      said("3", "done"),
+    ];
+    const turns = [turn("a", "completed")];
+    const stored = itemsOf({ ...nothing, transcript: { messages, turns } });
+    const frames = messages.map((each) => message("a", each));
+    const streamed = itemsOf({ ...nothing, transcript: { messages: [], turns }, fold: fold(EMPTY, frames) });
+    const half = itemsOf({
+      ...nothing,
+      transcript: { messages: messages.slice(0, 2), turns },
+      fold: fold(EMPTY, frames),
+    });
+    expect(streamed).toEqual(stored);
+    expect(half).toEqual(stored);
+  });
+
+  it("shows text that streams, until its message is there, once", () => {
+    const turns = [turn("a", "running")];
+    const streaming = fold(EMPTY, [message("a", user("a")), token("a", "1", "hel"), token("a", "1", "lo")]);
+    const shown = itemsOf({ ...nothing, transcript: { messages: [user("a")], turns }, fold: streaming });
+    expect(show(shown)).toEqual(["user: hi", "assistant: hello", "end a"]);
+    const stored = { messages: [user("a"), said("1", "hello!")], turns };
+    expect(show(itemsOf({ ...nothing, transcript: stored, fold: streaming }))).toEqual([
+      "user: hi",
+      "assistant: hello!",
+      "end a",
+    ]);
+  });
+
+  it("keeps the key of a message when its text is complete", () => {
+    const live = itemsOf({ ...nothing, fold: fold(EMPTY, [token("a", "1", "hel")]) });
+    const whole = itemsOf({ ...nothing, fold: fold(EMPTY, [message("a", said("1", "hello"))]) });
+    expect(live[0]?.key).toBe(whole[0]?.key);
+  });
+
+  it("gives each call its own result where ids come again", () => {
+    const call = { id: "call_0", name: "step", args: {} };
+    const messages = [
+      user("a"),
+      said("1", "", { tool_calls: [call] }),
+      result("2", "call_0", "first"),
+      said("3", "", { tool_calls: [call] }),
+      result("4", "call_0", "second"),
+    ];
+    const items = itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "running")] } });
+    expect(show(items)).toEqual(["user: hi", "call: step → first", "call: step → second", "end a"]);
+    expect(items.flatMap((item) => (item.kind === "call" ? [item.nth] : []))).toEqual([0, 1]);
+    expect(new Set(items.map((item) => item.key)).size).toBe(items.length);
+  });
+
+  it("shows a result that belongs to no call", () => {
+    const messages = [user("a"), { ...result("2", "gone", "late"), name: "step" }];
+    const items = itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "completed")] } });
+    expect(show(items)).toContain("call: step → late");
+  });
+
+  it("shows what was sent until the thread has it", () => {
+    const sent = [{ turn: "b", text: "next" }];
+    const turns = [turn("a", "running"), turn("b", "waiting")];
+    const before = itemsOf({ ...nothing, transcript: { messages: [user("a")], turns }, sent });
+    expect(show(before)).toEqual(["user: hi", "end a", "user: next", "end b"]);
+    const after = itemsOf({ ...nothing, transcript: { messages: [user("a"), user("b", "next")], turns }, sent });
+    expect(show(after)).toEqual(["user: hi", "end a", "user: next", "end b"]);
+  });
+
+  it("draws a line where a later attempt went on after a restart, not after a decision", () => {
+    const attempts = (outcome: string) => ({ attempts: [{ number: 1, outcome }] }) as TurnReply;
+    const frames = [message("a", user("a")), message("a", said("1", "one")), message("a", said("2", "two"), 2)];
+    const shown = (outcome: string) =>
+      show(itemsOf({ ...nothing, fold: fold(EMPTY, frames), details: new Map([["a", attempts(outcome)]]) }));
+    expect(shown("died")).toEqual(["user: hi", "assistant: one", "--- restarted", "assistant: two", "end a"]);
+    expect(shown("retried")).toContain("--- retried");
+    expect(shown("parked")).not.toContain("--- restarted");
+  });
+
+  it("drops streamed text that a reset takes back", () => {
+    const frames = [
+      message("a", user("a")),
+      token("a", "1", "half an ans"),
+      { event: "reset", conversation: "c", turn: "a", to_seq: 1, attempt: 2, reason: "recovered" } as Frame,
+      message("a", user("a")),
+      token("a", "9", "again", 2),
+    ];
+    expect(show(itemsOf({ ...nothing, fold: fold(EMPTY, frames) }))).toEqual(["user: hi", "assistant: again", "end a"]);
+  });
+});
+
+describe("the current turn", () => {
+  it("is the active one, else the last that began", () => {
+    expect(currentTurn([turn("a", "completed"), turn("b", "parked"), turn("c", "waiting")])?.id).toBe("b");
+    expect(currentTurn([turn("a", "completed"), turn("b", "failed")])?.id).toBe("b");
+    expect(currentTurn([])).toBeUndefined();
+  });
+});
