@@ -99,7 +99,7 @@ async def ask_line(prompt: str) -> str | None:
 async def decide_here(client: Client, turn: str) -> bool:
     """Asks the person for every open card of the turn. False when one was left for later."""
     answered = True
-    for card in open_cards(await client.get(f"/api/turns/{turn}")):
+    for card in open_cards(await client.read(f"/api/turns/{turn}")):
         tell(card)
         answered = await _decide(client, card) and answered
     return answered
@@ -111,7 +111,7 @@ async def _decide(client: Client, card: Card) -> bool:
         if decision is None:
             return False
         try:
-            await client.post(f"/api/approvals/{card['id']}", decision)
+            await client.decide(card["id"], decision)
             return True
         except Refused as refused:
             hint(refused.message, "yellow")

@@ -130,7 +130,7 @@ class Talk:
         """False when something still waits for a decision, after the person here was asked."""
         if sys.stdin.isatty() and not self.as_json:
             return await decide_here(self.client, turn)
-        return not open_cards(await self.client.get(f"/api/turns/{turn}"))
+        return not open_cards(await self.client.read(f"/api/turns/{turn}"))
 
     async def _conclude(self, turn: str, ending: Event | None) -> Exit:
         waiting: list[dict[str, Any]] = []

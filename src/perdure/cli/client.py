@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import uuid
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -124,9 +124,21 @@ class Client:
     async def start(self, body: Mapping[str, Any]) -> Any:
         """POST /api/chat, repeated over a restart under one idempotency key: the message is accepted exactly once."""
         key = uuid.uuid4().hex
+        return await self._patiently(lambda: self.post("/api/chat", body, key=key))
+
+    async def read(self, path: str) -> Any:
+        """A GET, repeated over a restart."""
+        return await self._patiently(lambda: self.get(path))
+
+    async def decide(self, card: str, decision: Mapping[str, Any]) -> Any:
+        """POST /api/approvals/ID, repeated over a restart: when only its answer was lost, the repeat is refused with
+        APPROVAL_DECIDED by the same person."""
+        return await self._patiently(lambda: self.post(f"/api/approvals/{card}", decision))
+
+    async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         for pause in _pauses():
             try:
-                return await self.post("/api/chat", body, key=key)
+                return await ask()
             except Unreachable:
                 await asyncio.sleep(pause)
             except Refused as refused:

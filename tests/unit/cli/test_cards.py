@@ -203,6 +203,13 @@ async def test_when_somebody_else_was_faster_the_person_is_told_and_the_turn_is_
     assert "answered by olga" in capsys.readouterr().err
 
 
+async def test_a_decision_that_meets_a_restart_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(monkeypatch, [card()], "a")
+    desk.refusals = [(503, {"code": "NOT_READY", "message": "going down"}), (503, {})]
+    assert await desk.decide()
+    assert desk.decided == [("k1", {"decision": "approve"})] and len(desk.prompts) == 1
+
+
 async def test_a_person_who_may_not_decide_leaves_the_card_open(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = Desk(monkeypatch, [card()], "a")
     desk.refusals = [(403, {"code": "FORBIDDEN", "message": "decided by ann"})]
