@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from perdure.turns import Accepted, Card, CardState, FailureCode, TurnStatus
+from perdure.testing import FakeClock
+from perdure.turns import EXPIRY, Accepted, Card, CardState, DecisionKind, FailureCode, TurnStatus
 from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent
 from tests.unit.engine.house import ME, OWNER, House, open_house
 
@@ -24,6 +26,12 @@ async def last_word(house: House, accepted: Accepted) -> str:
 async def parked(house: House, accepted: Accepted) -> list[Card]:
     await house.until(accepted, TurnStatus.PARKED)
     return await house.waiting(accepted)
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.001)
 
 
 # -- approvals ----------------------------------------------------------------------------------------------------------
@@ -271,6 +279,39 @@ async def test_a_result_that_could_not_be_read_back_ends_the_turn_with_the_line_
         assert turn.failure is not None
         assert turn.failure.code is FailureCode.STATE_TYPE_NOT_ALLOWED
         assert "Unlisted" in turn.failure.message
+
+
+async def test_an_approval_that_nobody_gives_in_time_is_denied_and_the_turn_goes_on(tmp_path: Path, shape: str) -> None:
+    outside, clock = Outside(), FakeClock()
+    agent = guarded_agent(shape, outside, approval_expires_seconds=600)
+    async with open_house(tmp_path / "db", agent, clock=clock, sweep_seconds=1e6, lease_seconds=1e6) as house:
+        accepted = await house.send("call restart:web look:a")
+        (card,) = await parked(house, accepted)
+        assert card.expires_at is not None
+        await eventually(lambda: house.worker.running == 0 and not house.worker._expiring.is_set())
+        clock.advance(599)
+        await eventually(lambda: clock.sleeping > 0)
+        assert (await house.turn(accepted)).status is TurnStatus.PARKED
+        clock.advance(1)
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert outside.count("restart") == 0
+        (decided,) = await house.store.cards(OWNER, accepted.turn)
+        assert decided.verdict is not None
+        assert (decided.verdict.decision, decided.verdict.by) == (DecisionKind.DENY, EXPIRY)
+
+
+async def test_an_approval_that_ran_out_while_nobody_served_is_denied_at_the_next_start(
+    tmp_path: Path, shape: str
+) -> None:
+    outside, clock = Outside(), FakeClock()
+    agent = guarded_agent(shape, outside, approval_expires_seconds=600)
+    async with open_house(tmp_path / "db", agent, clock=clock) as house:
+        accepted = await house.send("call restart:web")
+        await parked(house, accepted)
+    clock.advance(601)
+    async with open_house(tmp_path / "db", agent, clock=clock) as house:
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert outside.count("restart") == 0
 
 
 async def test_cards_are_decided_when_the_turn_is_over(tmp_path: Path, shape: str) -> None:
