@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import operator
+import re
 import threading
 import time
 from datetime import timedelta
@@ -16,14 +18,17 @@ import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint, writes_sort_key
 from langgraph.checkpoint.base import id as checkpoint_ids
-from langgraph.errors import GraphDrained, GraphRecursionError
+from langgraph.config import get_config
+from langgraph.errors import GraphDrained, GraphInterrupt, GraphRecursionError
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.runtime import RunControl
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, Interrupt, Send, interrupt
 from pydantic import BaseModel
 
+from perdure.engine.forgetting import asking_anew
 from perdure.engine.hosting import bind
+from perdure.engine.ledger import TASK_ID
 from perdure.errors import LeaseLost
 from perdure.store.sqlite.authority import StepPlan, StepWrite
 from perdure.store.sqlite.checkpointer import Checkpointer
@@ -213,6 +218,148 @@ async def test_half_of_the_decisions_leaves_the_turn_parked(tmp_path: Path) -> N
             Command(resume={each.id: "yes" for each in state.interrupts}), config("one"), durability="sync"
         )
         assert sorted(ran) == ["a", "b"]
+
+
+# -- 4b: gates, which are no `interrupt()` -----------------------------------------------------------------------------
+
+
+def gate(name: str) -> Interrupt:
+    """As the guard around tool calls raises it: with an id of its own that LangGraph takes no answers for."""
+    return Interrupt(value={"gate": name}, id=f"gate-{name}")
+
+
+def gated_step(saver: Checkpointer, node: Any, **more: Any) -> Any:
+    graph: Any = StateGraph(State)
+    for name, run in {"gated": node, **more}.items():
+        graph.add_node(name, run)
+        graph.add_edge(START, name)
+    return graph.compile(checkpointer=saver)
+
+
+async def test_a_gate_is_a_pending_question_and_a_resume_without_input_runs_its_task_again(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as database:
+        passed: set[str] = set()
+
+        async def node(state: State) -> dict[str, Any]:
+            if "a" not in passed:
+                raise GraphInterrupt((gate("a"),))
+            return {"steps": ["ran"]}
+
+        graph = gated_step(database.saver, node)
+        await graph.ainvoke({"steps": []}, config("one"), durability="sync")
+        for _ in range(2):
+            assert [each.id for each in (await graph.aget_state(config("one"))).interrupts] == ["gate-a"]
+            await graph.ainvoke(None, config("one"), durability="sync")
+        passed.add("a")
+        await graph.ainvoke(None, config("one"), durability="sync")
+        state = await graph.aget_state(config("one"))
+        assert finished(state, "one")
+        assert state.values["steps"] == ["ran"]
+
+
+async def test_several_gates_of_one_task_are_all_pending(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as database:
+        passed: set[str] = set()
+
+        async def node(state: State) -> dict[str, Any]:
+            waiting = tuple(gate(name) for name in ("a", "b") if name not in passed)
+            if waiting:
+                raise GraphInterrupt(waiting)
+            return {"steps": ["ran"]}
+
+        graph = gated_step(database.saver, node)
+        await graph.ainvoke({"steps": []}, config("one"), durability="sync")
+        assert [each.id for each in (await graph.aget_state(config("one"))).interrupts] == ["gate-a", "gate-b"]
+        passed.add("a")
+        await graph.ainvoke(None, config("one"), durability="sync")
+        assert [each.id for each in (await graph.aget_state(config("one"))).interrupts] == ["gate-b"]
+        passed.add("b")
+        await graph.ainvoke(None, config("one"), durability="sync")
+        assert finished(await graph.aget_state(config("one")), "one")
+
+
+async def test_gates_leave_the_positions_of_a_tasks_own_questions_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as database:
+        passed: set[str] = set()
+
+        def pass_gate(name: str) -> None:
+            if name not in passed:
+                raise GraphInterrupt((gate(name),))
+
+        async def node(state: State) -> dict[str, Any]:
+            pass_gate("a")
+            first = interrupt("q1")
+            pass_gate("b")
+            return {"steps": [first, interrupt("q2")]}
+
+        async def sibling(state: State) -> dict[str, Any]:
+            return {"steps": [interrupt("q3")]}
+
+        graph = gated_step(database.saver, node, sibling=sibling)
+        await graph.ainvoke({"steps": []}, config("one"), durability="sync")
+        for expected, gates in (("gate-a q3", "a"), ("q1", ""), ("gate-b", "b"), ("q2", "")):
+            state = await graph.aget_state(config("one"))
+            assert " ".join(each.id if "gate" in each.value else each.value for each in state.interrupts) == expected
+            own = {each.id: f"to {each.value}" for each in state.interrupts if "gate" not in each.value}
+            passed.update(gates)
+            await graph.ainvoke(Command(resume=own) if own else None, config("one"), durability="sync")
+        state = await graph.aget_state(config("one"))
+        assert finished(state, "one")
+        assert sorted(state.values["steps"]) == ["to q1", "to q2", "to q3"]
+
+
+async def test_answers_are_taken_for_ids_of_langgraphs_own_form_alone(tmp_path: Path) -> None:
+    """A map with any other key would be taken for the answer itself: the engine leaves such ids out."""
+    async with opened(tmp_path / "a.db") as database:
+        graph = agent(database.saver, gated=True)
+        await graph.ainvoke(question("with tools", "h"), config("one"), durability="sync")
+        for each in (await graph.aget_state(config("one"))).interrupts:
+            assert re.fullmatch(r"[0-9a-f]{32}", each.id)
+
+
+async def test_a_task_whose_recorded_answers_are_overwritten_asks_from_its_first_question_on(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a.db") as database:
+        asked: list[Any] = []
+
+        async def node(state: State) -> dict[str, Any]:
+            answers = [interrupt("q1"), interrupt("q2")]
+            asked.append(answers)
+            if len(asked) == 1:
+                raise RuntimeError("broken")
+            return {"steps": answers}
+
+        graph = gated_step(database.saver, node)
+        await graph.ainvoke({"steps": []}, config("one"), durability="sync")
+        for value in ("a1", "a2"):
+            (pending,) = (await graph.aget_state(config("one"))).interrupts
+            with contextlib.suppress(RuntimeError):
+                await graph.ainvoke(Command(resume={pending.id: value}), config("one"), durability="sync")
+        assert asked == [["a1", "a2"]]
+        await asking_anew(graph).ainvoke(None, config("one"), durability="sync")
+        for value, expected in (("b1", "q1"), ("b2", "q2")):
+            (pending,) = (await graph.aget_state(config("one"))).interrupts
+            assert pending.value == expected
+            await graph.ainvoke(Command(resume={pending.id: value}), config("one"), durability="sync")
+        assert (await graph.aget_state(config("one"))).values["steps"] == ["b1", "b2"]
+
+
+async def test_a_task_finds_the_id_in_its_config_under_which_its_writes_are_stored(tmp_path: Path) -> None:
+    """A call's result is settled by the writes of the task that made it, in a subgraph too."""
+    async with opened(tmp_path / "a.db") as database:
+        found: list[str] = []
+
+        async def node(state: State) -> dict[str, Any]:
+            found.append(str(get_config()["configurable"][TASK_ID]))
+            return {"steps": ["ran"]}
+
+        inner: Any = StateGraph(State)
+        inner.add_node("inner", node)
+        inner.add_edge(START, "inner")
+        graph = gated_step(database.saver, node, nested=inner.compile())
+        await graph.ainvoke({"steps": []}, config("one"), durability="sync")
+        stored = {row[0] for row in await database.rows("SELECT task_id FROM writes")}
+        assert len(found) == 2
+        assert {*found} <= stored
 
 
 # -- 5: the order of writes, and the latch ----------------------------------------------------------------------------
