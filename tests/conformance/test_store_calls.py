@@ -165,7 +165,7 @@ async def drive(attempt: LeasedAttempt, count: int = 1, *, fails: Sequence[str] 
 
     graph = StateGraph(State)
     graph.add_node("model", model)
-    graph.add_node("tools", tools)
+    graph.add_node("tools", tools)  # type: ignore[arg-type]
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", lambda _: [Send("tools", each) for each in asked], ["tools"])
     graph.add_edge("tools", END)
@@ -208,7 +208,7 @@ async def drive_reusing(attempt: LeasedAttempt) -> None:
 
     graph = StateGraph(State)
     graph.add_node("model", lambda _: {"messages": []})
-    graph.add_node("tools", tools)
+    graph.add_node("tools", tools)  # type: ignore[arg-type]
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", lambda _: [Send("tools", each) for each in asked], ["tools"])
     graph.add_edge("tools", END)

@@ -139,8 +139,9 @@ async def test_a_decision_is_kept_whole_told_and_queues_the_turn_with_the_last_o
     kept = verdicts[one.interrupt_id]
     assert kept is not None
     assert (kept.arguments, kept.note, kept.by, kept.result) == ({"amount": 4}, "less", OWNER, None)
-    assert verdicts[three.interrupt_id] is not None
-    assert verdicts[three.interrupt_id].result == {"id": 7}
+    happened = verdicts[three.interrupt_id]
+    assert happened is not None
+    assert happened.result == {"id": 7}
     assert [(each["decision"], each["decided_by"], each.get("note")) for each in told(journal, "decided")] == [
         ("happened", OWNER, None),
         ("approve", OWNER, "less"),
@@ -315,6 +316,18 @@ async def test_text_that_no_database_holds_does_not_stop_a_decision(journal: Jou
     (card,) = (await journal.store.verdicts(attempt.turn.id)).values()
     assert card.verdict is not None
     assert (card.verdict.arguments, card.verdict.note) == ({"x": "\ud800"}, "a?b")
+
+
+async def test_whoever_lists_what_waits_is_told_of_each_decision(journal: Journal) -> None:
+    attempt = await journal.parked(ask("i-1"), ask("i-2"))
+    start = await journal.store.last_change(None)
+    await journal.answer(attempt.turn.conversation, {"i-1": 1})
+    await journal.answer(attempt.turn.conversation, {"i-2": 1})
+    changes = await journal.store.changes(None, start, 10)
+    assert [(change.turn, change.status) for change in changes] == [
+        (attempt.turn.id, "parked"),
+        (attempt.turn.id, "queued"),
+    ]
 
 
 # -- time -----------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from perdure.errors import (
 )
 from perdure.events import EventKind
 from perdure.store.base import Question, Store
-from perdure.turns import CardState, Outcome, RequestKey, TurnStatus
+from perdure.turns import CardState, DecisionKind, Outcome, RequestKey, TurnStatus, Verdict
 from tests.conformance.journal import BROKEN, OWNER, STRANGER, Journal, work
 
 # -- accept ---------------------------------------------------------------------------------------------------------------
@@ -325,7 +325,9 @@ Verb = Callable[[Store, str, str, str], Awaitable[object]]
 
 OWNED: dict[str, Verb] = {
     "resume": lambda store, owner, conversation, turn: store.resume(owner, conversation),
-    "answer": lambda store, owner, conversation, turn: store.answer(owner, conversation, {"i-1": 1}, owner),
+    "answer": lambda store, owner, conversation, turn: store.answer(
+        owner, conversation, {"i-1": Verdict(DecisionKind.ANSWER, value=1)}, owner
+    ),
     "cancel": lambda store, owner, conversation, turn: store.cancel(owner, turn),
     "conversation": lambda store, owner, conversation, turn: store.conversation(owner, conversation),
     "rename": lambda store, owner, conversation, turn: store.rename(owner, conversation, "stolen"),

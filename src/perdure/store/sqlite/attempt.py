@@ -226,21 +226,20 @@ class SQLiteAttempt(Fenced):
         if status not in {"success", "error"}:
             raise ValueError(f"a tool call ends with success or error, not with {status!r}")
         self._refuse_when_over()
-        failpoint("tool_result.before")
         self._book.record(key)
         now = self._tools.clock.now()
-        future = self._write(
-            lambda connection: calls.record(connection, self.turn, key, result, status=status, now=now),
-            (),
-            committed=lambda _: failpoint("tool_result.after"),
-            patient=True,
-            fenced=True,
-        )
-        future.add_done_callback(ignore_outcome)
+        self._note_outcome(lambda connection: calls.record(connection, self.turn, key, result, status=status, now=now))
 
     def unknown(self, key: str, error: str) -> None:
         self._refuse_when_over()
-        future = self._write(lambda connection: calls.unknown(connection, self.turn, key, error), (), patient=True)
+        self._note_outcome(lambda connection: calls.unknown(connection, self.turn, key, error), fenced=False)
+
+    def _note_outcome(self, transaction: Callable[[apsw.Connection], None], *, fenced: bool = True) -> None:
+        """Nobody waits for it: it may go with the writes of the call's task, and a failure latches."""
+        failpoint("tool_result.before")
+        future = self._write(
+            transaction, (), committed=lambda _: failpoint("tool_result.after"), patient=True, fenced=fenced
+        )
         future.add_done_callback(ignore_outcome)
 
     async def count_model_call(self, *, durable: bool) -> None:

@@ -212,11 +212,11 @@ def _counted(
     for card in decided:
         audit.note_decision(connection, action, card, now=now)
     events = cards.tell_outside(connection, turn, decided, now)
-    status = TurnStatus.PARKED
-    if QUERIES.one(connection, "cards_undecided", turn=turn.id) is None:
-        guarded(connection, "turn_unpark", id=turn.id, epoch=turn.epoch)
-        status = TurnStatus.QUEUED
-    return Told(Decided(decided[0], status), events)
+    if QUERIES.one(connection, "cards_undecided", turn=turn.id) is not None:
+        QUERIES.run(connection, "change_still_parked", turn=turn.id)
+        return Told(Decided(decided[0], TurnStatus.PARKED), events)
+    guarded(connection, "turn_unpark", id=turn.id, epoch=turn.epoch)
+    return Told(Decided(decided[0], TurnStatus.QUEUED), events)
 
 
 def _set(connection: apsw.Connection, card: Card, verdict: Verdict, now: datetime) -> Card:

@@ -541,6 +541,12 @@ ORDER BY seq DESC LIMIT 1
 
 -- == summaries ==
 
+-- change_still_parked --
+-- A summary of a turn that still waits, for fewer cards than before.
+INSERT INTO changes (owner, kind, conversation, turn, status, at)
+SELECT t.owner, 'turn', t.conversation, t.id, t.status, c.updated_at
+FROM turns t JOIN conversations c ON c.id = t.conversation WHERE t.id = :turn
+
 -- changes_after --
 -- Summaries of an owner after a cursor, with the title and agent of conversations that still exist.
 SELECT h.*, c.title, c.agent FROM changes h LEFT JOIN conversations c ON c.id = h.conversation

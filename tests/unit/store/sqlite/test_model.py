@@ -513,7 +513,7 @@ class JournalMachine(RuleBasedStateMachine):
             return
         call = ToolCall(f"c-{number % 4}", "tool", {}, "m")
         key = idempotency_key(zombie.turn.id, call)
-        deeds = {
+        deeds: dict[str, Callable[[], Awaitable[object]]] = {
             "step": lambda: self.write(zombie, "task-0", 1),
             "intend": lambda: intend(zombie, call),
             "count": lambda: zombie.count_model_call(durable=True),
