@@ -266,12 +266,13 @@ class McpServers:
             raise ServerMissing(f"{' '.join(missing)} The agent does not answer without it: start it, then resume.")
 
     async def tools(self) -> list[McpTool]:
-        """The tools of all servers that can be reached. Raises ServerMissing when one that is `required` cannot."""
+        """The tools of all servers that can be reached. In a turn it raises ServerMissing when one that is `required` cannot."""
         await self._read()
         attempt = ledger.current.get()
         turn = attempt.turn if attempt is not None else None
         found = await asyncio.gather(*(each.tools(turn) for each in self._servers.values()))
-        self._insist()
+        if attempt is not None:
+            self._insist()
         return [tool for tools in found for tool in tools.values()]
 
     async def find(self, name: str) -> McpTool | str | None:
