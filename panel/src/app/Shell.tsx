@@ -5,6 +5,7 @@ import type { LineState } from "../stream/connection";
 import { useWords } from "../words/words";
 import { Navigation } from "./Navigation";
 import { NewVersion } from "./NewVersion";
+import { Notices } from "./Notices";
 import { Preferences } from "./Preferences";
 import styles from "./shell.module.css";
 
@@ -35,6 +36,7 @@ export function Shell({ line, children }: { line: LineState; children: ReactNode
       {open && <button type="button" className={styles.veil} aria-label={t.app.close} onClick={() => setOpen(false)} />}
       <main className={styles.main}>
         <NewVersion />
+        <Notices />
         {line === "signed-out" && (
           <p className={styles.banner} role="alert">
             {t.app.signedOut}

@@ -1,12 +1,12 @@
 import { memo } from "react";
 import type { TurnSummary } from "../api/schema";
 import { Markdown } from "../markdown/Markdown";
-import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import styles from "./chat.module.css";
+import type { Item } from "./items";
 import { ToolCard } from "./ToolCard";
 import { TurnEnd } from "./TurnEnd";
-import type { Item } from "./transcript";
+import { UserMessage } from "./UserMessage";
 
 interface Props {
   item: Item;
@@ -28,15 +28,6 @@ function View({ item, turn }: Props) {
     case "end":
       return turn ? <TurnEnd turn={turn} /> : null;
   }
-}
-
-function UserMessage({ text, pending }: { text: string; pending: boolean }) {
-  const t = useWords();
-  return (
-    <article className={styles.user} aria-label={t.chat.you} data-pending={pending}>
-      <p>{visible(text)}</p>
-    </article>
-  );
 }
 
 function AgentMessage({ text, live, cut }: { text: string; live: boolean; cut: boolean }) {

@@ -4,7 +4,7 @@ import type { TurnSummary } from "../api/schema";
 import { useWords } from "../words/words";
 import styles from "./chat.module.css";
 import { ItemView } from "./ItemView";
-import type { Item } from "./transcript";
+import type { Item } from "./items";
 import { usePinned } from "./usePinned";
 
 interface Props {

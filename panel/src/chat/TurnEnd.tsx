@@ -1,8 +1,10 @@
 import type { TurnSummary } from "../api/schema";
+import { ErrorText } from "../app/Failed";
 import { ago, count } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import styles from "./chat.module.css";
+import { useTurnActions } from "./useTurnActions";
 
 /** Below a turn: what became of it, what it used, or that it waits. */
 export function TurnEnd({ turn }: { turn: TurnSummary }) {
@@ -11,7 +13,7 @@ export function TurnEnd({ turn }: { turn: TurnSummary }) {
     <>
       <Notice turn={turn} />
       <Usage usage={turn.usage} />
-      {turn.status === "waiting" && <p className={styles.usage}>{t.chat.queued}</p>}
+      {turn.status === "waiting" && <Waiting turn={turn} />}
       {turn.next_attempt_at && <p className={styles.usage}>{t.chat.retrying(ago(turn.next_attempt_at, t.locale))}</p>}
       {turn.status === "running" && (
         <p className={styles.working}>
@@ -20,6 +22,21 @@ export function TurnEnd({ turn }: { turn: TurnSummary }) {
         </p>
       )}
     </>
+  );
+}
+
+/** It has not begun: it can still be taken back. */
+function Waiting({ turn }: { turn: TurnSummary }) {
+  const t = useWords();
+  const actions = useTurnActions(turn.conversation, turn);
+  return (
+    <p className={styles.usage}>
+      {t.chat.queued}
+      <button type="button" className="quiet" onClick={actions.stop}>
+        {t.chat.takeBack}
+      </button>
+      <ErrorText error={actions.error} />
+    </p>
   );
 }
 

@@ -1,7 +1,7 @@
 /** Messages that this page sent and that the thread does not show yet. */
 
 import { useSyncExternalStore } from "react";
-import type { Sent } from "./transcript";
+import type { Sent } from "./items";
 
 const NONE: readonly Sent[] = [];
 const listeners = new Set<() => void>();

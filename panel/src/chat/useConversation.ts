@@ -5,8 +5,8 @@ import type { TurnReply, TurnSummary } from "../api/schema";
 import type { Fold } from "../fold/fold";
 import type { LineState } from "../stream/connection";
 import { Feed } from "./feed";
+import { currentTurn, type Item, itemsOf } from "./items";
 import { useOutbox } from "./outbox";
-import { currentTurn, type Item, itemsOf } from "./transcript";
 
 /** A line that cannot be opened yet does not keep the stored transcript from being shown. */
 const PATIENCE_MS = 700;

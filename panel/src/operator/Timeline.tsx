@@ -4,8 +4,8 @@ import type { TurnReply } from "../api/schema";
 import { duration } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
+import { type Bar, type Layout, layout } from "./layout";
 import styles from "./operator.module.css";
-import { type Bar, type Layout, layout } from "./timeline";
 
 const TICK_MS = 1_000;
 

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import type { TurnReply, TurnSummary } from "../api/schema";
 import { EMPTY, fold } from "../fold/fold";
 import type { Frame, Message } from "../fold/frames";
-import { currentTurn, type Item, itemsOf } from "./transcript";
+import { currentTurn, type Item, itemsOf } from "./items";
 
 const user = (turn: string, content = "hi"): Message => ({ id: `msg-${turn}`, role: "user", content });
 const said = (id: string, content: string, more: Partial<Message> = {}): Message => ({

@@ -48,14 +48,20 @@ function grouped(stored: readonly Message[], fold: Fold): Map<string, Message[]>
   let turn = "";
   for (const message of stored) {
     if (message.id.startsWith(INPUT)) turn = message.id.slice(INPUT.length);
-    groups.set(turn, [...(groups.get(turn) ?? []), newer.get(message.id) ?? message]);
+    groupOf(groups, turn).push(newer.get(message.id) ?? message);
     placed.add(message.id);
   }
   for (const [id, folded] of fold) {
     const more = [...folded.messages.values()].filter((message) => !placed.has(message.id));
-    if (more.length > 0) groups.set(id, [...(groups.get(id) ?? []), ...more]);
+    if (more.length > 0) groupOf(groups, id).push(...more);
   }
   return groups;
+}
+
+function groupOf(groups: Map<string, Message[]>, turn: string): Message[] {
+  const group = groups.get(turn) ?? [];
+  groups.set(turn, group);
+  return group;
 }
 
 function sentItems(turn: string, messages: readonly Message[], sent: readonly Sent[]): Item[] {

@@ -1,8 +1,8 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 import type { TurnReply } from "../api/schema";
+import { layout } from "./layout";
 import { parseMetrics, turnCounts } from "./metrics";
-import { layout } from "./timeline";
 
 const at = (second: number) => new Date(Date.UTC(2026, 0, 1, 12, 0, second)).toISOString();
 const turn = (more: object) =>
