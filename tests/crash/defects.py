@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from langgraph.types import Command, StateSnapshot
 
+from perdure.engine import breaking
 from perdure.engine import drive as driving
 from perdure.engine import plan as planning
 from perdure.events import Event
@@ -147,8 +148,11 @@ def finished_by_next() -> None:
 
 
 def _patch_plan(name: str, function: Callable[..., Any]) -> None:
-    for module in (planning, driving):
-        assert hasattr(module, name), f"{module.__name__} has no {name} any more: renew this defect"
+    """Where it is made, and wherever it is used."""
+    users = [module for module in (driving, breaking) if hasattr(module, name)]
+    assert hasattr(planning, name), f"{planning.__name__} has no {name} any more: renew this defect"
+    assert users, f"nobody uses {name} any more: renew this defect"
+    for module in (planning, *users):
         setattr(module, name, function)
 
 
