@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
-from langchain_core.tools import BaseTool, tool
-from langgraph.prebuilt import ToolRuntime
+from langchain_core.tools import BaseTool, InjectedToolCallId, tool
+from langgraph.prebuilt import InjectedState, ToolRuntime
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from perdure import failpoints, ledger
@@ -489,3 +489,51 @@ async def test_outside_of_perdure_tools_simply_run(make: Make, act: Act) -> None
     state = await driven.chat.hosted.graph.ainvoke({"messages": [("user", "go")]})
     assert text(state["messages"]) == "did 5"
     assert act.started == [(5, None)]
+
+
+# -- approved calls of tools of every make ----------------------------------------------------------------------------
+
+
+@tool
+async def injected(
+    amount: int,
+    state: Annotated[dict[str, Any], InjectedState],
+    runtime: ToolRuntime,
+    call_id: Annotated[str, InjectedToolCallId],
+) -> str:
+    """Acts."""
+    return f"{amount} {len(state['messages'])} {runtime.tool_call_id} {call_id}"
+
+
+class Remote(BaseTool):
+    """As a tool of a server: its schema is JSON."""
+
+    name: str = "injected"
+    description: str = "Acts."
+    args_schema: dict[str, Any] = {"type": "object", "properties": {"amount": {"type": "integer"}}}  # noqa: RUF012
+
+    def _run(self, **_: Any) -> str:
+        raise NotImplementedError
+
+    async def _arun(self, /, **arguments: Any) -> str:
+        return f"remote {arguments}"
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"), [(injected, "7 2 c0 c0"), (Remote(), "remote {'amount': 7}")], ids=["injected", "remote"]
+)
+async def test_an_approved_call_runs_whatever_the_tool_is_made_of(make: Make, made: BaseTool, expected: str) -> None:
+    driven = Driven(make, [asks(("injected", {"amount": 5})), says("done")], made, needs_approval=["*"])
+    await driven.say()
+    await driven.decide("injected 5", DecisionKind.APPROVE, arguments={"amount": 7})
+    assert text(await driven.again()).endswith(f"\n{expected}")
+
+
+async def test_edited_arguments_that_do_not_fit_are_an_answer_and_nothing_runs(act: Act) -> None:
+    for kind in ("built-in", "tool node"):
+        driven = Driven(KINDS[kind], calling(), act.tool(), needs_approval=["act"])
+        await driven.say()
+        await driven.decide("act 5", DecisionKind.APPROVE, arguments={"amount": "a lot"})
+        answer = results(await driven.again())["c0"]
+        assert (answer.status, "was not called: amount" in str(answer.content)) == ("error", True)
+        assert (act.started, driven.record.calls) == ([], [])
