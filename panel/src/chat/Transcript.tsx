@@ -16,7 +16,7 @@ interface Props {
 }
 
 const ESTIMATE = 90;
-const BEYOND = 12;
+const BEYOND = 6;
 
 /** The log of a conversation: only what is near the window is in the document, and it stays at its end while a person is there. */
 export function Transcript({ items, busy, turns, children }: Props) {

@@ -1,6 +1,5 @@
 import { memo, useMemo } from "react";
 import ReactMarkdown, { type Components, type Options } from "react-markdown";
-import rehypeHighlight from "rehype-highlight";
 import rehypeSanitize from "rehype-sanitize";
 import remarkGfm from "remark-gfm";
 import { Boundary } from "../app/Boundary";
@@ -8,13 +7,14 @@ import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import { blocksOf, isHeavy } from "./blocks";
 import { CodeBlock } from "./CodeBlock";
+import { highlight } from "./highlight";
 import { ImageLink, SafeLink } from "./links";
 import styles from "./markdown.module.css";
 import { rawAsText, schema } from "./safety";
 
 const REMARK: Options["remarkPlugins"] = [remarkGfm];
 const PLAIN: Options["rehypePlugins"] = [rawAsText, [rehypeSanitize, schema]];
-const COLOURED: Options["rehypePlugins"] = [...PLAIN, [rehypeHighlight, { detect: false }]];
+const COLOURED: Options["rehypePlugins"] = [...PLAIN, highlight];
 
 const COMPONENTS: Components = {
   a: ({ href, children }) => <SafeLink address={href}>{children}</SafeLink>,
