@@ -329,3 +329,25 @@ def test_a_start_that_fails_leaves_no_lock_behind(server: ServerProcess) -> None
         )
     assert done.returncode == 78
     server.start()
+
+
+UNCOVERED = """
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+
+def wipe(path: str) -> str:
+    "Wipes a path."
+    return path
+
+graph = StateGraph(MessagesState).add_node("tools", ToolNode([wipe])).add_edge(START, "tools")
+"""
+
+
+def test_tools_outside_the_guard_are_named_and_keep_the_server_ready(server: ServerProcess) -> None:
+    (server.folder / "bare.py").write_text(UNCOVERED)
+    (server.folder / "langgraph.json").write_text('{"graphs": {"bare": "./bare.py:graph"}, "dependencies": ["."]}')
+    server.start()
+    ready = server.get("/api/readyz")
+    assert (ready.status_code, ready.json()["status"], ready.json()["reasons"]) == (200, "ready", [])
+    assert "wipe" in ready.json()["notices"][0]
+    assert server.get("/api/agents").json()["items"][0]["uncovered_tools"] == ["wipe"]
