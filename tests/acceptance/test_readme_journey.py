@@ -63,6 +63,8 @@ def test_the_readme_gates_a_tool_and_survives_a_death_between_effect_and_record(
     server_of(reader).start()
     (card,) = eventually(lambda: waiting(reader), "the uncertain call is shown")
     assert (card["kind"], card["tool"], card["effect_class"]) == ("uncertain", "refund", "once")
+    doctor = reader.follow("perdure doctor")
+    assert "waiting for a person: 1, " in doctor and "1 about a call whose outcome is not known" in doctor
     assert "uncertain" in reader.follow(settle)
     messages = until_completed(reader, 2)
     assert messages[-2]["content"] == "5 paid back" and messages[-2]["status"] == "success"

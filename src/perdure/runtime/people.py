@@ -8,6 +8,7 @@ from pathlib import Path
 from perdure.agent.people import ADMIN_NAME
 from perdure.clock import SystemClock
 from perdure.config import AgentSettings
+from perdure.effects import Gate
 from perdure.errors import DatabaseUnusable, StorageError
 from perdure.runtime.finding import Finding
 from perdure.store.base import Page
@@ -69,10 +70,9 @@ def _absent_deciders(tokens: Sequence[Token], agents: Sequence[AgentSettings]) -
 def _waiting(waiting: Page[Card]) -> Iterator[Finding]:
     if not waiting.items:
         return
-    count = f"{len(waiting.items)}{'+' if waiting.next else ''}"
+    count = f"{len(waiting.items)}{' or more' if waiting.next else ''}"
     since = waiting.items[0].opened_at.isoformat(timespec="minutes")
-    uncertain = sum(card.kind == "uncertain" for card in waiting.items)
-    doubts = f", {uncertain} of them about a call whose outcome is not known" if uncertain else ""
-    yield Finding(
-        "approvals", True, f"{count} wait for a person, the oldest since {since}{doubts}", "perdure approvals list"
-    )
+    uncertain = sum(card.kind == Gate.UNCERTAIN for card in waiting.items)
+    doubts = f", {uncertain} about a call whose outcome is not known" if uncertain else ""
+    message = f"waiting for a person: {count}, the oldest since {since}{doubts}"
+    yield Finding("approvals", True, message, "perdure approvals list")
