@@ -71,7 +71,7 @@ def any_verdict_will_do() -> None:
     """A gate takes the first decision of the turn, whichever card it was made on."""
 
     def first(self: Calls, gate_id: str) -> Verdict | None:
-        return next((card.verdict for card in self._cards.values() if card.verdict is not None), None)
+        return next((card.verdict for card in self.cards.values() if card.verdict is not None), None)
 
     patch(Calls, "verdict", first)
 

@@ -22,8 +22,12 @@ class StepControl(RunControl):
         self._left = left
 
     @property
+    def left(self) -> int:
+        return self._left()
+
+    @property
     def spent(self) -> bool:
-        return self._left() <= 0
+        return self.left <= 0
 
     @property
     def drain_requested(self) -> bool:

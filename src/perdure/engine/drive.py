@@ -21,12 +21,13 @@ from perdure import ledger
 from perdure.clock import Clock
 from perdure.engine import failures
 from perdure.engine.answers import Answers
+from perdure.engine.breaking import Breaking, rejection
 from perdure.engine.breakpoints import breakpoints_at
 from perdure.engine.concluding import Conclusion
 from perdure.engine.control import StepControl, steps_left
 from perdure.engine.endings import Ending, Finish, Park, Release, Undo, breakpoint_question
 from perdure.engine.forgetting import asking_anew
-from perdure.engine.heads import Head, read_head
+from perdure.engine.heads import read_head
 from perdure.engine.hosting import AnyGraph, host
 from perdure.engine.inputs import graph_input
 from perdure.engine.ledger import AttemptLedger
@@ -45,8 +46,6 @@ from perdure.engine.plan import (
     Resume,
     Stay,
     breakpoint_id,
-    failed,
-    finished,
     owns_head,
     plan,
 )
@@ -115,6 +114,7 @@ class Drive:
         self._limit: Failure | None = None
         self._stopping = asyncio.Event()
         self._log = log.bind(turn=attempt.turn.id, conversation=attempt.turn.conversation, attempt=attempt.number)
+        self._breaking = Breaking(attempt, self._graph, self._config, self._control, self._log)
         self._mending = Mending(agent, self._graph, store, attempt.turn)
         self._conclusion = Conclusion(attempt, self._mending, clock, self._stopping, self._log)
 
@@ -218,10 +218,7 @@ class Drive:
         self._raise_if_lost()
         if cause is Cut.CANCEL:
             return Undo()
-        if cause is Cut.STOP:
-            return Release()
-        done = finished(self.attempt.turn.id, await self._head())
-        return Finish(TurnStatus.COMPLETED) if done else Finish(TurnStatus.FAILED, self._limit)
+        return await self._breaking.limited(self._limit) if cause is Cut.LIMIT else Release()
 
     def _despite_cut(self, ending: Ending) -> Ending:
         """What the end of work means that had ended, or broke, when it was cut."""
@@ -255,7 +252,7 @@ class Drive:
         try:
             head = await read_head(self._graph, self._config, subgraphs=True)
             state = head.state
-            answers = Answers(await self._store.verdicts(self.attempt.turn.id))
+            answers = Answers(self._ledger.calls.cards)
             decided = plan(
                 self.attempt.turn,
                 state,
@@ -263,14 +260,14 @@ class Drive:
                 await breakpoints_at(self._graph, state) if head.fault is None else Breakpoints(),
                 again=self.attempt.rewind is not None,
                 open_calls=has_open_calls(state),
-                rejected=_rejected(head),
+                rejected=rejection(head),
             )
             self._log.debug("turn planned", plan=type(decided).__name__)
             return await self._follow(decided, state, answers)
         except GraphDrained:
-            return self._drained()
+            return self._breaking.drained()
         except GraphRecursionError:
-            return await self._out_of_steps()
+            return await self._breaking.out_of_steps()
 
     async def _follow(self, decided: Plan, state: StateSnapshot, answers: Answers) -> Ending:
         sent: frozenset[str] = frozenset()
@@ -350,6 +347,11 @@ class Drive:
             self._progressed()
             self._progressed = None
 
+    async def _failed(self, error: BaseException) -> Ending:
+        if not _unstorable(self.attempt.latched):
+            self._raise_if_lost()
+        return await self._breaking.failed(error)
+
     # -- what an end means --------------------------------------------------------------------------------------------
 
     async def _conclude(self, answers: Answers, sent: frozenset[str]) -> Ending:
@@ -374,37 +376,6 @@ class Drive:
             return Park([breakpoint_question(breakpoint_id(state), [task.name for task in state.tasks])])
         return Finish(TurnStatus.COMPLETED)
 
-    def _drained(self) -> Ending:
-        if not self._control.spent:
-            return Release()
-        return Finish(
-            TurnStatus.FAILED, failures.recursion_limit(self._steps_used(), self._agent.settings.recursion_limit)
-        )
-
-    async def _out_of_steps(self) -> Ending:
-        """LangGraph counts the step that would find nothing to do, and it counts a subgraph's own steps."""
-        if finished(self.attempt.turn.id, await self._head()):
-            return Finish(TurnStatus.COMPLETED)
-        if self._control.spent:
-            return self._drained()
-        return Finish(TurnStatus.FAILED, failures.subgraph_recursion_limit(self._agent.settings.recursion_limit))
-
-    async def _failed(self, error: BaseException) -> Ending:
-        if not _unstorable(self.attempt.latched):
-            self._raise_if_lost()
-        self._log.warning("turn failed", error=type(error).__name__, exc_info=error)
-        try:
-            head = await read_head(self._graph, self._config)
-        except Exception as unreadable:
-            self._log.warning("the thread cannot be read", error=type(unreadable).__name__)
-            return Finish(TurnStatus.FAILED, failures.failure_of(error, None))
-        if self.attempt.latched is None and head.fault is None and finished(self.attempt.turn.id, head.state):
-            return Finish(TurnStatus.COMPLETED)  # what broke came after the last commit: nothing is left to do
-        if head.fault is not None and failures.same(error, head.fault):
-            return Finish(TurnStatus.FAILED, _rejected(head))
-        node = next((task.name for task in head.state.tasks if failed(task)), None)
-        return Finish(TurnStatus.FAILED, failures.failure_of(error, node))
-
     # -- reading ------------------------------------------------------------------------------------------------------
 
     async def _head(self) -> StateSnapshot:
@@ -414,19 +385,10 @@ class Drive:
         limit = self._agent.settings.recursion_limit
         return steps_left(limit, self.attempt.supersteps, self.attempt.turn.budget_from)
 
-    def _steps_used(self) -> int:
-        return self._agent.settings.recursion_limit - self._steps_left()
-
 
 def _unstorable(latched: BaseException | None) -> TypeGuard[BaseException]:
     """Whether an attempt latched on what was to be written, not on who may write or on the disk."""
     return latched is not None and not isinstance(latched, LeaseLost | StorageFull | StorageError)
-
-
-def _rejected(head: Head) -> Failure | None:
-    if head.fault is None:
-        return None
-    return failures.state_rejected(head.fault, [task.name for task in head.state.tasks])
 
 
 def _cut_from_outside() -> bool:

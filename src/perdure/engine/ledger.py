@@ -63,7 +63,7 @@ class Calls:
             each.key: Known(each.key, each.state, each.call, each.starts, each.attempt, each.result, each.error)
             for each in calls
         }
-        self._cards = cards
+        self.cards = cards
         self.serializer = serializer
 
     def record(self, key: str) -> CallRecord | None:
@@ -77,7 +77,7 @@ class Calls:
         return None if result is None else self.serializer.loads_typed((result.kind, result.data))
 
     def verdict(self, gate_id: str) -> Verdict | None:
-        card = self._cards.get(gate_id)
+        card = self.cards.get(gate_id)
         return card.verdict if card is not None and card.call is not None else None
 
     def uncertain(self) -> Iterator[GateRequest]:
