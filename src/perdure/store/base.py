@@ -165,7 +165,7 @@ class LeasedAttempt(Protocol):
 
     @property
     def spent(self) -> Spent:
-        """Of the turn since its last fresh budget, this attempt's committed work included, its own time excluded."""
+        """Of the turn since its last fresh budget; this attempt's work is in it as soon as it is enqueued, its time is not."""
         ...
 
     @property
@@ -175,12 +175,14 @@ class LeasedAttempt(Protocol):
 
     async def intend(self, call: ToolCall, key: str, task: str, node: str, step: int) -> None:
         """Commits the intent, a `trace` event of phase `call` and everything buffered, before the call starts: a new row of
-        the ledger, or one more start of a known one. Counts the call. `task`: LangGraph's id of the task that makes it."""
+        the ledger, which counts as a call, or one more start of a known one, which does not. `task`: LangGraph's id of the
+        task that makes it. Cancelled before it returns, a first start is withdrawn: the call is not uncertain."""
         ...
 
     def record(self, key: str, result: StoredResult, status: str) -> None:
-        """Enqueues the result of a started call (`success` or `error`); it may wait for the writes of its task, which settle
-        it. Never overtaken by a later write; a failure latches."""
+        """Enqueues the result of a call that has a row (`success` or `error`); it may wait for the writes of its task, which
+        settle it. Never overtaken by a later write; a failure latches. What no task settles is settled when the turn, or a
+        later one of its thread, is completed or cancelled."""
         ...
 
     def unknown(self, key: str, error: str) -> None:
@@ -188,13 +190,14 @@ class LeasedAttempt(Protocol):
         ...
 
     async def count_model_call(self, *, durable: bool) -> None:
-        """One more model call; `durable`: committed before it returns, else with the next commit."""
+        """One more model call; `durable`: committed before it returns, else with the next commit, and lost with the attempt
+        when it dies before one."""
         ...
 
     async def park(self, questions: Sequence[Question], *, despite_cancel: bool = False) -> None:
         """running → parked, with one card and one `approval opened` event per question (a known card is kept). A turn whose
-        cancel was asked for goes on to queued at once, unless `despite_cancel`: then a person must say what became of a
-        call before the turn can be closed."""
+        cancel was asked for goes on to queued at once and opens no card, unless `despite_cancel`: then a person must say what
+        became of a call before the turn can be closed (not when its cards are discarded)."""
         ...
 
     async def finish(self, status: TurnStatus, failure: Failure | None = None) -> None:
@@ -222,8 +225,9 @@ class Store(Protocol):
 
     async def accept(self, new: NewTurn) -> Accepted:
         """Makes the turn (and conversation) durable, message included. With `when_busy="interrupt"` the same transaction asks
-        to cancel the active turn. Raises TurnInProgress (of a parked turn with the ids of its cards in `details["pending"]`),
-        NotFound, IdempotencyConflict, StorageFull."""
+        to cancel the active turn; of a parked one, with `discard_pending` alone, it closes the cards. Raises TurnInProgress
+        (of a parked turn with the ids of its cards in `details["pending"]`), NotFound, BadRequest, IdempotencyConflict,
+        StorageFull."""
         ...
 
     async def repeated(self, owner: str, request_key: RequestKey) -> Accepted | None:
@@ -323,7 +327,7 @@ class Store(Protocol):
         ...
 
     async def revoke_token(self, name: str, *, by: str) -> Token:
-        """Idempotent. Raises NotFound."""
+        """Idempotent. Raises NotFound. A backup that is older than this knows the token as valid."""
         ...
 
     async def tokens(self) -> Sequence[Token]:
@@ -412,7 +416,8 @@ class Store(Protocol):
         ...
 
     async def statistics(self) -> Mapping[str, float]:
-        """Bounded-label numbers for /metrics: turns by status, oldest queued age, database and WAL bytes, commits."""
+        """Bounded-label numbers for /metrics: turns by status, oldest queued age, open cards and the age of the oldest, tool
+        calls that are started or recorded, database and WAL bytes, commits."""
         ...
 
     async def check(self) -> None:
