@@ -46,8 +46,8 @@ def decide(connection: apsw.Connection, scope: str | None, card_id: str, verdict
     """One decision: `Store.decide`."""
     card = cards.require_card(connection, scope, verdict.by, card_id)
     turn = _parked_turn(connection, card)
-    _refuse_unfit(card, verdict)
     _refuse_settled(connection, card)
+    _refuse_unfit(card, verdict)
     late = _deny_late(connection, turn, [card], now)
     if late is not None:
         return late
