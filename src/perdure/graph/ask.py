@@ -19,7 +19,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from perdure import ledger
 from perdure.clock import Clock
 from perdure.failpoints import failpoint
-from perdure.graph.errors import GraphFailure, ModelRefused, ModelStalled, ModelUnavailable
+from perdure.graph.errors import GraphFailure, LimitReached, ModelRefused, ModelStalled, ModelUnavailable
 from perdure.graph.limits import LimitExpired, TimeLimit
 from perdure.graph.models import ModelSource
 from perdure.graph.replies import joined, settled
@@ -47,10 +47,12 @@ class ModelCall:
         taken_ids: Collection[str],
     ) -> AIMessage:
         """The model's answer, its id not in `taken_ids`. Raises ModelUnavailable, ModelStalled, ModelRefused,
-        ModelNotConfigured."""
+        ModelNotConfigured, LimitReached."""
         try:
             model = self._with_tools(await self.source.get(), tools)
             reply = settled(await self._persist(model, messages, config), taken_ids)
+        except LimitReached:  # the turn's, of which the model knows nothing
+            raise
         except GraphFailure as failure:
             self.source.failed(failure.message)
             raise

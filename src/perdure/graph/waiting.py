@@ -14,18 +14,27 @@ _LONGEST_WHY = 1000
 
 async def ended(work: asyncio.Task[Any], grace: Callable[[], float]) -> asyncio.CancelledError | None:
     """Waits until the work has ended. When the wait is cancelled, the work has `grace` seconds more, then it is cancelled
-    too; gives the cancel back once the work has ended. A second cancel ends the grace."""
+    too; gives the cancel back once the work has ended."""
     try:
         await asyncio.wait({work})
     except asyncio.CancelledError as cut:
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait({work}, timeout=grace())
+        await _within(work, grace)
         while not work.done():
             work.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({work})
         return cut
     return None
+
+
+async def _within(work: asyncio.Task[Any], grace: Callable[[], float]) -> None:
+    """Waits for the work, no longer than its grace. LangGraph cancels a task twice when another one of its step fails: a
+    further cancel asks anew whether there is any grace, and ends it when there is none."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + grace()
+    while not work.done() and (left := min(until - loop.time(), grace())) > 0:
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({work}, timeout=left)
 
 
 def error_of(work: asyncio.Task[Any]) -> BaseException | None:

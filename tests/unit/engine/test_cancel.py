@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessageChunk, message_chunk_to_message
+from langchain_core.messages import AIMessage, AIMessageChunk, message_chunk_to_message
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langgraph.graph import START, MessagesState, StateGraph
 
+import perdure
 from perdure import failpoints
 from perdure.engine.drive import Cut
 from perdure.graph import answers
 from perdure.turns import Accepted, CardState, TurnStatus
 from tests.unit.engine.graphs import AnyGraph, World
-from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent
+from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent, tools_of
 from tests.unit.engine.house import ME, OWNER, House, hosted, open_house
 
 shapes = pytest.mark.parametrize("shape", SHAPES)
@@ -231,6 +232,68 @@ async def test_a_call_that_a_failed_turn_did_not_start_is_told_so(tmp_path: Path
         later = await house.send("hello", left.conversation)
         assert (await house.until(later)).status is TurnStatus.COMPLETED
         assert await results(house, later) == ["look a done", answers.NOT_STARTED]
+
+
+# -- a process that must end, a sibling that fails ----------------------------------------------------------------------
+
+
+@shapes
+async def test_a_process_that_must_end_does_not_wait_for_a_call(tmp_path: Path, shape: str) -> None:
+    outside = Outside()
+    outside.hold("after charge")
+    agent = guarded_agent(shape, outside)
+    async with open_house(tmp_path / "db", agent) as house:
+        accepted = await house.send("call charge:a")
+        await outside.entered["after charge"].wait()
+        async with asyncio.timeout(20):
+            await house.worker.drain(0.0)
+        assert (await house.turn(accepted)).status is TurnStatus.QUEUED
+    outside.held.clear()
+    async with open_house(tmp_path / "db", agent) as house:
+        await house.until(accepted, TurnStatus.PARKED)
+        (card,) = await house.waiting(accepted)
+        assert card.kind == "uncertain"
+        await house.decide(card, "happened", result="charged")
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert outside.count("charge") == 1
+
+
+async def test_a_once_call_beside_a_node_that_fails_comes_to_its_end_and_is_on_record(tmp_path: Path) -> None:
+    outside, failed = Outside(failing={"beside"}), asyncio.Event()
+    outside.hold("after charge")
+    call: Any = {"name": "charge", "args": {"at": "a"}, "id": "c", "type": "tool_call"}
+
+    async def think(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage("", id="asks", tool_calls=[call])]}
+
+    async def beside(state: MessagesState) -> dict[str, Any]:
+        try:
+            if "after charge" in outside.held:
+                await outside.entered["after charge"].wait()
+            await outside.pass_by("beside")
+        finally:
+            failed.set()
+        return {}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", think)
+    graph.add_node("tools", perdure.ToolNode(tools_of(outside)))
+    graph.add_node("beside", beside)
+    graph.add_edge(START, "model")
+    graph.add_edge("model", "tools")
+    graph.add_edge("model", "beside")
+    async with open_house(tmp_path / "db", hosted("agent", graph.compile())) as house:
+        accepted = await house.send("go")
+        await failed.wait()
+        for _ in range(20):  # the call is cut meanwhile
+            await asyncio.sleep(0)
+        outside.let("after charge")
+        assert (await house.until(accepted)).status is TurnStatus.FAILED
+        outside.failing.clear()
+        await house.agents.resume(ME, accepted.conversation)
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert outside.count("charge") == 1
+        assert await results(house, accepted) == ["charge a done"]
 
 
 @shapes

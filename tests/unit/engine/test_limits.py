@@ -15,7 +15,10 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableConfig, RunnableParallel
 from langgraph.graph import START, MessagesState, StateGraph
 
+from perdure.clock import SystemClock
+from perdure.config import AgentSettings, Settings
 from perdure.engine.drive import Cut
+from perdure.graph.load import load_agent
 from perdure.testing import FakeClock
 from perdure.turns import FailureCode, Turn, TurnStatus
 from tests.unit.engine.graphs import AnyGraph, ScriptedModel, Values, World, chain
@@ -120,6 +123,18 @@ async def test_a_model_call_is_counted_once_and_before_it_starts(tmp_path: Path,
         await house.agents.resume(ME, accepted.conversation)
         assert reached(await house.until(accepted, TurnStatus.FAILED)) == "model_call_limit"
         assert len(model.calls) == 6
+
+
+async def test_the_built_in_agent_is_limited_too_and_its_model_is_not_to_blame(tmp_path: Path) -> None:
+    agent = await load_agent(AgentSettings("agent", max_model_calls=1), Settings(), SystemClock())
+    async with open_house(tmp_path / "db", agent) as house:
+        accepted = await house.send("note it")
+        turn = await house.until(accepted)
+        assert reached(turn) == "model_call_limit"
+        assert (turn.spent.model_calls, turn.spent.tool_calls) == (1, 1)
+        assert agent.problems() == []
+        await house.agents.resume(ME, accepted.conversation)
+        assert (await house.until(accepted, TurnStatus.COMPLETED)).spent.model_calls == 1
 
 
 async def test_without_a_limit_calls_are_counted_all_the_same(tmp_path: Path) -> None:

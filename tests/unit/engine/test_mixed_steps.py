@@ -114,16 +114,14 @@ async def test_a_death_in_a_mixed_step_runs_no_call_twice_and_takes_no_answer_fo
         assert "assistant: yes to q1 and yes to q2" in await house.messages(accepted)
 
 
-async def test_a_tool_that_asks_a_question_of_its_own_behind_its_gate(tmp_path: Path) -> None:
-    """Its start is on record, and nobody is asked what came of it: it stopped by itself."""
-    did: list[str] = []
+def transferring(outside: Outside) -> AnyGraph:
+    """One call of a tool that asks a question of its own."""
 
     @tool
     async def transfer(to: str) -> str:
         """Moves money, and asks how much."""
         amount = interrupt({"question": f"how much to {to}?"})
-        did.append(f"{amount} to {to}")
-        return did[-1]
+        return await outside.act("transfer", f"{amount} to {to}")
 
     async def think(state: MessagesState) -> dict[str, Any]:
         calls: Any = [{"name": "transfer", "args": {"to": "ann"}, "id": "c", "type": "tool_call"}]
@@ -134,7 +132,13 @@ async def test_a_tool_that_asks_a_question_of_its_own_behind_its_gate(tmp_path: 
     graph.add_node("tools", perdure.ToolNode([transfer]))
     graph.add_edge(START, "model")
     graph.add_edge("model", "tools")
-    agent = hosted("agent", graph.compile(), needs_approval=("transfer",))
+    return graph.compile()
+
+
+async def test_a_tool_that_asks_a_question_of_its_own_behind_its_gate(tmp_path: Path) -> None:
+    """Its start is on record, and nobody is asked what came of it: it stopped by itself."""
+    outside = Outside()
+    agent = hosted("agent", transferring(outside), needs_approval=("transfer",))
     async with open_house(tmp_path / "db", agent) as house:
         accepted = await house.send("go")
         await house.until(accepted, TurnStatus.PARKED)
@@ -146,7 +150,31 @@ async def test_a_tool_that_asks_a_question_of_its_own_behind_its_gate(tmp_path: 
         assert own.request == {"question": "how much to ann?"}
         await house.decide(own, "answer", value=5)
         await house.until(accepted, TurnStatus.COMPLETED)
-        assert did == ["5 to ann"]
+        assert [each[1] for each in outside.did] == ["5 to ann"]
+
+
+@pytest.mark.parametrize(("decision", "times"), [("happened", 1), ("retry", 2)])
+async def test_a_tool_that_died_with_the_answer_to_its_question_is_uncertain(
+    tmp_path: Path, decision: str, times: int
+) -> None:
+    outside = Outside()
+    outside.hold("after transfer")
+    agent = hosted("agent", transferring(outside))
+    async with open_house(tmp_path / "db", agent) as house:
+        accepted = await house.send("go")
+        await house.until(accepted, TurnStatus.PARKED)
+        (own,) = await house.waiting(accepted)
+        await house.decide(own, "answer", value=5)
+        await outside.entered["after transfer"].wait()
+        await house.die()
+    outside.let("after transfer")
+    async with open_house(tmp_path / "db", agent) as house:
+        await house.until(accepted, TurnStatus.PARKED)
+        (card,) = await house.waiting(accepted)
+        assert card.kind == "uncertain"
+        await house.decide(card, decision, **({"result": "done"} if decision == "happened" else {}))
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert [each[1] for each in outside.did] == ["5 to ann"] * times
 
 
 async def test_a_turn_parked_by_a_tool_s_own_question_is_cancelled_without_another_question(tmp_path: Path) -> None:
