@@ -293,7 +293,9 @@ def test_what_is_said_of_an_agents_tools_comes_as_a_table_or_a_list_and_keeps_it
     load_here: Load, tmp_path: Path
 ) -> None:
     (tmp_path / "perdure.toml").write_text(GATED)
-    careful, quick = load_here().agents
+    settings = load_here()
+    careful, quick = settings.agents
+    assert settings.origins["agents.careful.effects"] == str(tmp_path / "perdure.toml")
     assert careful.effects == ("fs__read_*=read", "note=keyed", "fs__*=once")
     assert quick.effects == ("look=read", "*=keyed")
     assert (careful.needs_approval, quick.needs_approval) == (("restart_service", "fs__write_*"), ())
