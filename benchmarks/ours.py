@@ -19,9 +19,9 @@ from perdure.engine.worker import Worker
 from perdure.graph.load import HostedGraph
 from perdure.store.sqlite.store import open_store
 from perdure.transport.local import LocalTransport
-from perdure.turns import Limits
+from perdure.turns import Limits, Person
 
-OWNER = "owner"
+ASKER = Person("bench", "bench")
 
 
 class Ours:
@@ -33,7 +33,7 @@ class Ours:
     async def turn(self, thread: str, text: str) -> None:
         """`thread` is the caller's name; the conversation behind it is made by the first turn."""
         accepted = await self._port.start(
-            OWNER,
+            ASKER,
             input={"message": text},
             conversation=self._conversations.get(thread),
             agent=None,
@@ -42,7 +42,7 @@ class Ours:
         )
         self._conversations[thread] = accepted.conversation
         last = None
-        async for frame in await self._port.follow(OWNER, accepted.conversation, after=None, follow=False):
+        async for frame in await self._port.follow(ASKER, accepted.conversation, after=None, follow=False):
             last = frame
         assert last is not None and last.wire().get("status") == "completed", last
 
