@@ -142,10 +142,12 @@ class Drive:
         return self.attempt.progressed
 
     def _cut(self, cause: Cut) -> None:
-        """A person's cancel counts although a limit came first; a lost lease is stronger than everything."""
-        if self._cause in {None, Cut.LIMIT} or cause is Cut.LOST:
+        """A person's cancel counts although a limit came first; a lost lease is stronger than everything. What was cut has time
+        to end and is not cut again, unless this process must end or may not write any more."""
+        before = self._cause
+        if before in {None, Cut.LIMIT} or cause is Cut.LOST:
             self._cause = cause
-        if self._work is not None:
+        if self._work is not None and (before is None or cause in {Cut.STOP, Cut.LOST}):
             self._work.cancel()
 
     def _reach(self, limit: Failure) -> None:
