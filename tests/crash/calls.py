@@ -87,10 +87,10 @@ def _said_once(journal: Journal, turn: str, label: str) -> bool:
 
 
 def keyed_results(journal: Journal) -> dict[str, float]:
-    """When each call's result was first committed to the thread, Unix seconds, by idempotency key."""
+    """When each call's result was first committed, Unix seconds, by idempotency key."""
     found: dict[str, float] = {}
     for turn in journal.turns:
-        for row, key in _tool_messages(journal, turn):
+        for row, key in _results(journal, turn):
             found.setdefault(key, seconds(row["at"] / 1e6))
     return found
 
@@ -179,15 +179,21 @@ def _messages(journal: Journal, turn: str) -> list[Mapping[str, Any]]:
 
 
 def _tool_messages(journal: Journal, turn: str) -> Iterator[tuple[Row, str]]:
-    """Each committed tool message of a turn with its call's key: it answers the nearest assistant message that made it."""
-    owners: dict[str, Mapping[str, Any]] = {}
+    """Each committed tool message of a turn with its call's key."""
+    return ((row, key) for row, key in _results(journal, turn) if row["kind"] == "message")
+
+
+def _results(journal: Journal, turn: str) -> Iterator[tuple[Row, str]]:
+    """Each event that tells a call's result, with the call's key: it is of the nearest assistant message that made it."""
+    owners: dict[str, ToolCall] = {}
     for row in journal.events:
-        if row["turn"] != turn or row["kind"] != "message":
+        if row["turn"] != turn or row["kind"] not in {"message", "trace"}:
             continue
-        message = row["payload"]["message"]
-        for call in message.get("tool_calls", ()):
-            owners[call["id"]] = {**call, "message_id": message["id"]}
-        owner = owners.get(message.get("tool_call_id", ""))
-        if message["role"] == "tool" and owner is not None:
-            made = ToolCall(owner["id"], owner["name"], owner["args"], owner["message_id"])
-            yield row, idempotency_key(turn, made)
+        told = row["payload"].get("message", {})
+        for call in told.get("tool_calls", ()):
+            owners[call["id"]] = ToolCall(call["id"], call["name"], call["args"], told["id"])
+        phase = row["payload"].get("phase")
+        answered = row["payload"].get("call_id") if phase == "result" else told.get("tool_call_id")
+        owner = owners.get(answered or "")
+        if owner is not None:
+            yield row, idempotency_key(turn, owner)

@@ -20,19 +20,21 @@ from perdure.turns import Verdict
 
 
 def intended_late() -> None:
-    """The call starts first, its intent is written down later."""
-    intend = AttemptLedger.intend
-    pending: set[asyncio.Task[None]] = set()
+    """The call runs first, its intent is written down when it is back."""
+    intend, run = AttemptLedger.intend, _GuardedCall._run
 
-    async def late(self: AttemptLedger, call: ToolCall) -> None:
-        await asyncio.sleep(5)
-        await intend(self, call)
+    async def nothing(self: AttemptLedger, call: ToolCall) -> None:
+        return None
 
-    @wraps(intend)
-    async def hasty(self: AttemptLedger, call: ToolCall) -> None:
-        pending.add(asyncio.create_task(late(self, call)))
+    @wraps(run)
+    async def late(self: _GuardedCall, call: ToolCall, *how: Any) -> Any:
+        result = await run(self, call, *how)
+        assert isinstance(self.attempt, AttemptLedger)
+        await intend(self.attempt, call)
+        return result
 
-    patch(AttemptLedger, "intend", hasty)
+    patch(AttemptLedger, "intend", nothing)
+    patch(_GuardedCall, "_run", late)
 
 
 def started_ignored() -> None:
@@ -46,16 +48,16 @@ def started_ignored() -> None:
 
 def recorded_before_it_happened() -> None:
     """What a call will give is taken down before it has given it."""
-    start = _GuardedCall._start
+    run = _GuardedCall._run
 
-    @wraps(start)
-    async def hopeful(self: _GuardedCall, call: ToolCall) -> Any:
-        await self.attempt.intend(call)
+    @wraps(run)
+    async def hopeful(self: _GuardedCall, call: ToolCall, *how: Any) -> Any:
         said = f"{call.name} {call.arguments.get('label')}: done"
         self.attempt.result(call, answers.message(call, said))
-        return await start(self, call)
+        await asyncio.sleep(0.2)  # durable, before the kill that waits for the call's arrival
+        return await run(self, call, *how)
 
-    patch(_GuardedCall, "_start", hopeful)
+    patch(_GuardedCall, "_run", hopeful)
 
 
 def uncertain_hidden() -> None:

@@ -252,10 +252,10 @@ DEFECTS: Mapping[str, Defect] = {
         ("A",),
         {"PERDURE_SWEEP_SECONDS": "0.2", "PERDURE_LEASE_SECONDS": "2"},
     ),
-    "intended_late": Defect(careless.intended_late, Plan("tool_call.after", "charges"), ("X",)),
+    "intended_late": Defect(careless.intended_late, Plan("claim.after", "uncertain_charge", "pass"), ("X",)),
     "started_ignored": Defect(careless.started_ignored, Plan("tool_call.after", "charges"), ("X",)),
     "recorded_before_it_happened": Defect(
-        careless.recorded_before_it_happened, Plan("tool_call.before", "charges", nth=3), ("X",)
+        careless.recorded_before_it_happened, Plan("claim.after", "uncertain_charge", "pass"), ("X",)
     ),
     "uncertain_hidden": Defect(careless.uncertain_hidden, Plan("tool_call.after", "charges"), ("V",)),
     "any_verdict_will_do": Defect(careless.any_verdict_will_do, Plan("decision.after", "approved_services"), ("G",)),

@@ -141,7 +141,7 @@ async def served_races(folder: Path, launcher: Launcher, races: int, seed: int) 
 async def _decider(server: Server, name: str) -> tuple[str, Api]:
     reply = await server.api.request("POST", "/api/tokens", {"name": name, "role": "operator"})
     assert reply.status in {200, 201}, f"{reply}"
-    return name, Api(server.port, reply.body["token"])
+    return name, Api(server.port, reply.body["secret"])
 
 
 async def _raced(server: Server, luck: Random, deciders: list[tuple[str, Api]], report: RaceReport) -> list[str]:
