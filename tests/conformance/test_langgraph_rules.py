@@ -335,7 +335,7 @@ async def test_a_task_whose_recorded_answers_are_overwritten_asks_from_its_first
             with contextlib.suppress(RuntimeError):
                 await graph.ainvoke(Command(resume={pending.id: value}), config("one"), durability="sync")
         assert asked == [["a1", "a2"]]
-        await asking_anew(graph).ainvoke(None, config("one"), durability="sync")
+        await asking_anew(graph, "one").ainvoke(None, config("one"), durability="sync")
         for value, expected in (("b1", "q1"), ("b2", "q2")):
             (pending,) = (await graph.aget_state(config("one"))).interrupts
             assert pending.value == expected

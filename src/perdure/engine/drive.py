@@ -290,7 +290,7 @@ class Drive:
                 sent = answers.keys(state.interrupts)
                 await self._answer(given, state)
             case AskAnew():
-                await self._stream(None, state, asking_anew(self._graph))
+                await self._stream(None, state, asking_anew(self._graph, self.attempt.turn.id))
             case Continue():
                 await self._stream(None, state)
         return await self._conclude(answers, sent)

@@ -19,11 +19,12 @@ from langgraph.pregel._task_status import read_task_statuses
 from perdure.engine.hosting import AnyGraph
 
 
-def asking_anew(graph: AnyGraph) -> AnyGraph:
-    """For one stream that sends no answers. What was recorded is overwritten wherever LangGraph reads it, subgraphs included:
-    no later attempt meets it either, however this one ends."""
+def asking_anew(graph: AnyGraph, turn: str) -> AnyGraph:
+    """For one stream of this turn that sends no answers. What the turn recorded is overwritten wherever LangGraph reads it,
+    subgraphs included: no later attempt meets it either, however this one ends."""
     saver = copy.copy(cast("BaseCheckpointSaver[str]", graph.checkpointer))
     saver.__class__ = _forgetter(type(saver))  # type: ignore[arg-type]  # a class is hashable
+    vars(saver)["forgetting_turn"] = turn
     view = copy.copy(graph)
     view.checkpointer = saver
     return view
@@ -34,9 +35,11 @@ def _forgetter(kind: type[BaseCheckpointSaver[str]]) -> type[BaseCheckpointSaver
     """A class of its own, for LangGraph copies savers and a copy must forget the same."""
 
     class Forgetting(kind):  # type: ignore[valid-type,misc]
+        forgetting_turn: str
+
         async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
             found: CheckpointTuple | None = await super().aget_tuple(config)
-            if found is None or not found.pending_writes:
+            if found is None or not found.pending_writes or found.metadata.get("run_id") != self.forgetting_turn:
                 return found
             writes = found.pending_writes
             unfinished = {task for task, status in read_task_statuses(writes).items() if not status.finished}

@@ -250,6 +250,36 @@ async def test_an_answer_of_an_abandoned_turn_is_not_taken_by_the_next_one(tmp_p
         assert script.got[-1] == ["q1: yes to q1", "q2: yes to q2"]
 
 
+async def test_what_another_turn_left_in_a_subgraph_with_a_memory_of_its_own_is_left_alone(tmp_path: Path) -> None:
+    """It is that turn's: this one may not write there, and need not."""
+    script = Script(["i1", "i2"])
+    world = World()
+    world.failing.add("outer")
+    inner = asking(script)
+    inner.checkpointer = True
+
+    async def ask(state: Values) -> Values:
+        answer = str(interrupt({"question": "o1"}))
+        await world.pass_by("outer")
+        return {"done": [answer]}
+
+    graph = StateGraph(Values)
+    graph.add_node("ask", ask)
+    graph.add_node("inner", inner)
+    graph.add_conditional_edges(
+        START, lambda state: "inner" if "inner" in state["done"][-1] else "ask", ["ask", "inner"]
+    )
+    async with open_house(tmp_path / "db", hosted("agent", graph.compile())) as house:
+        left = await house.send({"done": ["inner"]})
+        await stop_after(house, left, script, "i2", "exception")
+        accepted = await house.send({"done": ["ask"]}, left.conversation)
+        await answer_next(house, accepted, "o1")
+        await house.until(accepted, TurnStatus.FAILED)
+        world.failing.clear()
+        await house.agents.resume(ME, accepted.conversation)
+        await house.until(accepted, TurnStatus.COMPLETED)
+
+
 async def test_a_question_that_no_answer_reaches_ends_the_turn_by_name(tmp_path: Path) -> None:
     """An id of the graph's own making cannot be answered: LangGraph would take the map of answers for the answer."""
 
