@@ -166,8 +166,8 @@ async def _raced(server: Server, luck: Random, deciders: list[tuple[str, Api]], 
 
 
 def _served(card: str, kept: Any, replies: dict[str, Reply], bodies: dict[str, dict[str, str]]) -> list[str]:
-    won = [name for name, reply in replies.items() if reply.status == 200]
-    lost = [reply.body["error"] for reply in replies.values() if reply.status == 409]
+    won = [name for name, reply in replies.items() if reply.status in {200, 202}]
+    lost = [reply.body for reply in replies.values() if reply.status == 409]
     if len(won) != 1 or len(lost) != len(replies) - 1:
         return [f"G: {len(replies)} deciders of {card} were answered {[reply.status for reply in replies.values()]}"]
     decision = bodies[won[0]]["decision"]

@@ -143,6 +143,7 @@ class _Cycle:
         done = 0
         while done < kills:
             luck, server = self._luck, self._server
+            self._sit()
             if luck.random() < 0.2:
                 drop_someone(self._history, luck)
             await ended_within(server, luck.uniform(0.05, 0.9))
@@ -161,13 +162,19 @@ class _Cycle:
             elif luck.random() < 0.7:
                 await server.ready()
 
-    async def _await_cards(self, due: set[str]) -> None:
+    def _sit(self) -> Desk:
+        """The desk, still at work."""
         assert self._desk is not None
+        self._desk.check()
+        return self._desk
+
+    async def _await_cards(self, due: set[str]) -> None:
+        desk = self._sit()
         since = self._server.boots[-1].started_at
         if not await self._server.ready():
             return
         try:
-            seconds = await self._desk.shown(due, since, time.time(), SHOWN_LIMIT_SECONDS)
+            seconds = await desk.shown(due, since, time.time(), SHOWN_LIMIT_SECONDS)
         except TimeoutError:
             self._report.violations.append(f"V: not all of {sorted(due)} became cards within {SHOWN_LIMIT_SECONDS:g} s")
             return
