@@ -44,8 +44,8 @@ def denied(call: ToolCall, verdict: Verdict) -> ToolMessage:
     if verdict.by == EXPIRY:
         text = "This call needed a person's approval, and nobody gave it in time. It was not run."
     else:
-        text = f"{_who(verdict)} denied this call. It was not run."
-    return message(call, text + _note(verdict), **{STATUS: DENIED})
+        text = f"{_who(verdict)} denied this call. It was not run.{_note(verdict)}"
+    return message(call, text, **{STATUS: DENIED})
 
 
 def happened(call: ToolCall, result: Any) -> ToolMessage:

@@ -67,6 +67,11 @@ class HostedGraph:
             problems.append(error.message)
         return problems
 
+    async def connect(self) -> None:
+        """Connects to the MCP servers without which the agent does not answer; others are connected when they are needed."""
+        if self.tools is not None:
+            await self.tools.connect()
+
     async def close(self) -> None:
         """Closes the MCP sessions and their children."""
         if self.tools is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from langchain_core.tools import tool as as_tool
 from perdure.errors import ConfigurationError
 from perdure.graph.arguments import argument_problem
 from perdure.graph.faults import Faults
-from perdure.graph.mcp import McpServers
+from perdure.graph.mcp import McpServers, ServerMissing
 from perdure.graph.sources import load_attribute
 
 
@@ -69,6 +70,12 @@ class ToolRegistry:
     def listed(self) -> list[tuple[str, list[str]]]:
         """The MCP servers that are connected now and the names of their tools, without asking them."""
         return self._servers.listed() if self._servers else []
+
+    async def connect(self) -> None:
+        """Connects to the MCP servers that are `required`. One that cannot be reached is told by `problems()`."""
+        if self._servers:
+            with suppress(ServerMissing):
+                await self._servers.start()
 
     def problems(self) -> list[str]:
         return self._servers.problems() if self._servers else []

@@ -88,7 +88,18 @@ class Runtime:
         await self._serve_http(agents)
         self._stack.push_async_callback(self._drain)
         await self.worker.start()
+        self._connect_required()
         await self._keep_pruned()
+
+    def _connect_required(self) -> None:
+        """Beside the start: a server that is down keeps its own agent from answering, not this process from serving."""
+        connecting = asyncio.gather(*(hosted.connect() for hosted in self.hosted), return_exceptions=True)
+
+        async def ended() -> None:
+            connecting.cancel()
+            await asyncio.wait([connecting])
+
+        self._stack.push_async_callback(ended)
 
     async def _open_store(self) -> SQLiteStore:
         settings = self.settings

@@ -119,8 +119,8 @@ def _busy(connection: apsw.Connection, active: Turn, when_busy: str) -> TurnInPr
         return TurnInProgress(**at)
     rest = '"discard_pending": true' if when_busy == "interrupt" else '"when_busy": "enqueue"'
     return TurnInProgress(
-        f"The conversation waits for a decision: answer {', '.join(card.interrupt_id for card in pending)} with `resume`, "
-        f"decide its cards, cancel the turn, or send {rest}.",
+        f"The conversation waits for a decision: {', '.join(card.id for card in pending)}. Decide (POST /api/approvals/ID, or "
+        f"`perdure approvals`), cancel the turn, or send {rest}.",
         details={"pending": [card.id for card in pending]},
         **at,
     )
