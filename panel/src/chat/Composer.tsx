@@ -1,9 +1,10 @@
 import { type FormEvent, type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { newKey } from "../api/repeating";
 import { ErrorText } from "../app/Failed";
 import { isRecord, parseJson } from "../fold/json";
 import { useWords } from "../words/words";
 import styles from "./composer.module.css";
-import { newKey, type Outgoing, type Sending } from "./useSend";
+import type { Outgoing, Sending } from "./useSend";
 
 interface Props {
   /** The agent takes a JSON object rather than a message. */

@@ -25,6 +25,7 @@ export function ToolCard({ turn, call, nth, result }: Props) {
     <details className={styles.card} data-state={view.state}>
       <summary>
         <bdi className={styles.name}>{visible(call.name) || t.tool.orphan}</bdi>
+        <code className={styles.preview}>{visible(previewOf(given))}</code>
         <span className={styles.state}>{t.tool.states[view.state]}</span>
         <Marks view={view} />
       </summary>
@@ -41,6 +42,13 @@ export function ToolCard({ turn, call, nth, result }: Props) {
       </div>
     </details>
   );
+}
+
+const PREVIEW = 60;
+
+function previewOf(given: Record<string, unknown>): string {
+  const text = Object.keys(given).length === 0 ? "" : JSON.stringify(given);
+  return text.length > PREVIEW ? `${text.slice(0, PREVIEW)}…` : text;
 }
 
 function Marks({ view }: { view: ToolView }) {

@@ -45,7 +45,7 @@ export function Transcript({ items, busy, turns, children }: Props) {
         {shown.map(({ key, index }) => {
           const item = items[index];
           return item ? (
-            <div key={key} data-index={index} ref={rows.measureElement} className={styles.item}>
+            <div key={key} data-index={index} data-kind={item.kind} ref={rows.measureElement} className={styles.item}>
               <ItemView item={item} turn={"turn" in item ? byId.get(item.turn) : undefined} />
             </div>
           ) : null;

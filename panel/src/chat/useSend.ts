@@ -1,6 +1,7 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { ApiError, call } from "../api/client";
+import { call } from "../api/client";
 import { keys } from "../api/queries";
+import { untilAnswered } from "../api/repeating";
 import type { AcceptedReply, ChatRequest } from "../api/schema";
 import { remember } from "./outbox";
 
@@ -24,8 +25,7 @@ export function useSend({ conversation, agent, onAccepted }: Options) {
       const whom = conversation === undefined ? { agent: agent ?? null } : { conversation };
       return call<AcceptedReply>("POST", "api/chat", { body: { ...request, ...whom }, key });
     },
-    retry: (_failures, error) => error instanceof ApiError && error.passing,
-    retryDelay: (failures) => Math.min(500 * 2 ** failures, 5_000),
+    ...untilAnswered,
     onSuccess: (accepted, { text }) => {
       remember(accepted.conversation, { turn: accepted.turn, text });
       void client.invalidateQueries({ queryKey: keys.conversation(accepted.conversation) });
@@ -36,8 +36,3 @@ export function useSend({ conversation, agent, onAccepted }: Options) {
 }
 
 export type Sending = ReturnType<typeof useSend>;
-
-/** `crypto.randomUUID` is there on secure origins alone. */
-export function newKey(): string {
-  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}

@@ -1,6 +1,7 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { call } from "../api/client";
 import { ACTIVE, keys } from "../api/queries";
+import { newKey, untilAnswered } from "../api/repeating";
 import type { AcceptedReply, TurnSummary } from "../api/schema";
 
 export interface TurnActions {
@@ -21,10 +22,12 @@ export function useTurnActions(conversation: string, current: TurnSummary | unde
   };
   const cancel = useMutation({
     mutationFn: (turn: string) => call<TurnSummary>("POST", `api/turns/${encodeURIComponent(turn)}/cancel`),
+    ...untilAnswered,
     onSettled: reread,
   });
   const resume = useMutation({
-    mutationFn: () => call<AcceptedReply>("POST", "api/chat", { body: { conversation, resume: true } }),
+    mutationFn: (key: string) => call<AcceptedReply>("POST", "api/chat", { body: { conversation, resume: true }, key }),
+    ...untilAnswered,
     onSettled: reread,
   });
   const active = current !== undefined && ACTIVE.has(current.status);
@@ -32,7 +35,7 @@ export function useTurnActions(conversation: string, current: TurnSummary | unde
   return {
     stop: () => current && cancel.mutate(current.id),
     stopping: active && asked && !cancel.isError,
-    resume: () => resume.mutate(),
+    resume: () => resume.mutate(newKey()),
     resuming: resume.isPending,
     error: cancel.error ?? resume.error,
   };
