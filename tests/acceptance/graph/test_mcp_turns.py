@@ -164,3 +164,13 @@ def test_a_shutdown_closes_the_mcp_servers(serve: Serve, openai: OpenAiServer) -
     assert alive(int(result["content"]))
     assert server.stop() == 0
     assert not alive(int(result["content"]))
+
+
+def test_a_required_server_that_is_down_is_told_before_any_turn_needs_it(serve: Serve) -> None:
+    server = serve({"command": "no-such-program", "required": True})
+
+    def told() -> bool:
+        (agent,) = server.get("/api/agents").json()["items"]
+        return any("`own` is not available" in problem for problem in agent["problems"])
+
+    eventually(told, "the agent names the server that it does not answer without")
