@@ -19,7 +19,7 @@ export function Card({ card, children }: { card: CardReply; children?: ReactNode
   const decide = useDecide(card);
   const Form = FORMS[card.kind];
   return (
-    <section className={styles.card} aria-label={t.card[card.kind]} data-kind={card.kind} data-card={card.id}>
+    <article className={styles.card} aria-label={t.card[card.kind]} data-kind={card.kind} data-card={card.id}>
       <h2>{t.card[card.kind]}</h2>
       {card.why && <p>{visible(card.why)}</p>}
       {card.tool !== null && <CallFacts card={card} />}
@@ -28,6 +28,6 @@ export function Card({ card, children }: { card: CardReply; children?: ReactNode
       {decide.isSuccess || wasLate(decide.error) ? null : <Form card={card} decide={decide} />}
       {!wasLate(decide.error) && <ErrorText error={decide.error} />}
       {children}
-    </section>
+    </article>
   );
 }

@@ -24,7 +24,7 @@ export function Conversation({ id }: { id: string }) {
   return (
     <div className={styles.page}>
       <Header id={id} transcript={transcript} line={line} current={current} />
-      <Announcer current={current} />
+      <Announcer id={id} current={current} />
       <ErrorText error={transcript ? null : error} />
       <Transcript
         items={told.items}

@@ -1,5 +1,5 @@
 import { Link } from "wouter";
-import type { Transcript } from "../api/queries";
+import { type Transcript, useConversations } from "../api/queries";
 import type { TurnSummary } from "../api/schema";
 import { address } from "../app/base";
 import { StatusPill } from "../app/StatusDot";
@@ -18,11 +18,14 @@ interface Props {
 
 export function Header({ id, transcript, line, current }: Props) {
   const t = useWords();
+  const { data: list } = useConversations();
+  // The list hears of a new title at once.
+  const title = list?.pages.flatMap((page) => page.items).find((each) => each.id === id)?.title ?? transcript?.title;
   const exported = (format: string) => address(`api/conversations/${encodeURIComponent(id)}/export?format=${format}`);
   return (
     <header className={styles.header}>
       <h1>
-        <bdi>{visible(transcript?.title ?? "") || t.app.untitled}</bdi>
+        <bdi>{visible(title ?? "") || t.app.untitled}</bdi>
       </h1>
       {current && <StatusPill status={current.status} />}
       <Line state={line} />

@@ -30,12 +30,12 @@ export function ToolCard({ turn, call, nth, result }: Props) {
         <Marks view={view} />
       </summary>
       <div className={styles.inside}>
-        <h3>{t.tool.arguments}</h3>
+        <h2>{t.tool.arguments}</h2>
         <LongText text={showJson(given)} name={`${call.name}-arguments.json`} />
         {view.record?.error && <p className="error">{visible(view.record.error)}</p>}
         {result && (
           <>
-            <h3>{t.tool.result}</h3>
+            <h2>{t.tool.result}</h2>
             <LongText text={result.content} name={`${call.name}-result.txt`} />
           </>
         )}

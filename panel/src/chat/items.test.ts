@@ -17,7 +17,8 @@ const result = (id: string, call: string, content = "ok"): Message => ({
   content,
   tool_call_id: call,
 });
-const turn = (id: string, status: TurnSummary["status"]) => ({ id, status }) as TurnSummary;
+const turn = (id: string, status: TurnSummary["status"], attempt_count = 1) =>
+  ({ id, status, attempt_count }) as TurnSummary;
 
 let seq = 0;
 function frame(event: string, turn: string, more: object, attempt = 1): Frame {
@@ -137,8 +138,9 @@ describe("the transcript", () => {
 
 describe("the current turn", () => {
   it("is the active one, else the last that began", () => {
-    expect(currentTurn([turn("a", "completed"), turn("b", "parked"), turn("c", "waiting")])?.id).toBe("b");
+    expect(currentTurn([turn("a", "completed"), turn("b", "parked"), turn("c", "waiting", 0)])?.id).toBe("b");
     expect(currentTurn([turn("a", "completed"), turn("b", "failed")])?.id).toBe("b");
+    expect(currentTurn([turn("a", "completed"), turn("b", "cancelled", 0)])?.id).toBe("a");
     expect(currentTurn([])).toBeUndefined();
   });
 });

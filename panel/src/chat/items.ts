@@ -141,8 +141,8 @@ function breaksOf(detail: TurnReply | undefined): Break[] {
   });
 }
 
-/** The turn that buttons are about: the active one, else the last one that is not waiting behind another. */
+/** The turn that buttons are about: the active one, else the last one that began. */
 export function currentTurn(turns: readonly TurnSummary[]): TurnSummary | undefined {
-  const begun = turns.filter((turn) => turn.status !== "waiting");
-  return begun.find((turn) => ["queued", "running", "parked"].includes(turn.status)) ?? begun.at(-1);
+  const active = turns.find((turn) => ["queued", "running", "parked"].includes(turn.status));
+  return active ?? turns.findLast((turn) => turn.attempt_count > 0) ?? turns.at(-1);
 }

@@ -17,6 +17,12 @@ const PLAIN: Options["rehypePlugins"] = [rawAsText, [rehypeSanitize, schema]];
 const COLOURED: Options["rehypePlugins"] = [...PLAIN, highlight];
 
 const COMPONENTS: Components = {
+  // The page's own headings stand above those of an answer.
+  h1: "h2",
+  h2: "h3",
+  h3: "h4",
+  h4: "h5",
+  h5: "h6",
   a: ({ href, children }) => <SafeLink address={href}>{children}</SafeLink>,
   img: ({ src, alt }) => <ImageLink address={typeof src === "string" ? src : undefined} text={alt} />,
   pre: ({ children }) => <CodeBlock>{children}</CodeBlock>,
