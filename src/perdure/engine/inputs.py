@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import BaseMessage, HumanMessage
 
 from perdure.turns import Turn
+
+MESSAGE_PREFIX = "msg-"
 
 
 def human_message(turn: Turn) -> HumanMessage | None:
@@ -15,7 +17,14 @@ def human_message(turn: Turn) -> HumanMessage | None:
     and for JSON input."""
     if turn.input is None or "message" not in turn.input:
         return None
-    return HumanMessage(id=f"msg-{turn.id}", content=turn.input["message"])
+    return HumanMessage(id=MESSAGE_PREFIX + turn.id, content=turn.input["message"])
+
+
+def turn_of(message: BaseMessage | None) -> str | None:
+    """The turn whose message this is; None for what a graph put into the thread by itself."""
+    if not isinstance(message, HumanMessage) or not (message.id or "").startswith(MESSAGE_PREFIX):
+        return None
+    return str(message.id).removeprefix(MESSAGE_PREFIX)
 
 
 def graph_input(turn: Turn) -> Mapping[str, Any]:

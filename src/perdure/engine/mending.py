@@ -8,14 +8,15 @@ from typing import cast
 
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.types import StateSnapshot
 
 from perdure.engine.heads import read_head
 from perdure.engine.hosting import AnyGraph, saver_of
-from perdure.engine.inputs import human_message
+from perdure.engine.inputs import human_message, turn_of
 from perdure.engine.ledger import AttemptLedger, Calls
 from perdure.engine.plan import owns_head
 from perdure.engine.relay import Partial
-from perdure.engine.repair import Closing, Mend, cancelled, has_open_calls, repair
+from perdure.engine.repair import Closing, Mend, cancelled, has_open_calls, messages_of, open_turn, repair
 from perdure.errors import StateTypeNotAllowed
 from perdure.graph import answers
 from perdure.graph.coverage import coverage_of
@@ -35,35 +36,41 @@ class Mending:
         self._graph = graph
         self._store = store
         self._turn = turn
+        self._config: RunnableConfig = {"configurable": {"thread_id": turn.conversation}}
 
     async def undo(self, ledger: AttemptLedger, spoken: Sequence[Partial]) -> None:
         """The repair of a cancelled turn: its message and what was said stay. Of a turn that is cancelled before it began,
         what an earlier one left open was not cancelled by this person."""
-        turn = self._turn
-        human = human_message(turn)
-        if human is not None:
-            config: RunnableConfig = {"configurable": {"thread_id": turn.conversation}}
-            head = await read_head(self._graph, config)
-            state = head.state
-            if not owns_head(turn.id, state) and (head.fault or state.tasks or has_open_calls(state)):
-                await self.before_input()
+        if self._turn.input is not None and await self._holds_nothing():
+            await self.before_input()
+        human = human_message(self._turn)
         closing = self._closing(ledger.calls, cancelled=True)
         await self._repair(cancelled(human, spoken, closing=closing, calling=ledger.calling, covers=self._covers()))
 
+    async def _holds_nothing(self) -> bool:
+        """Whether the thread is still as another turn left it. (A repair alone makes the head this turn's.)"""
+        state = (await read_head(self._graph, self._config)).state
+        begun_by = _begun_by(state)
+        return not owns_head(self._turn.id, state) if begun_by is None else begun_by != self._turn.id
+
     async def before_input(self) -> None:
         """What an unfinished turn left is ended, before this one's input."""
-        left = await self._left_by()
+        head = await read_head(self._graph, self._config)
+        if head.fault is None and not head.state.tasks and not has_open_calls(head.state):
+            return
+        left = await self._left_by(head.state)
         await self._repair(Mend() if left is None else Mend(closing=self._closing(left, cancelled=False)))
 
     async def _repair(self, mend: Mend) -> None:
         await repair(self._graph, self._turn.conversation, self._turn.id, mend)
 
-    async def _left_by(self) -> Calls | None:
-        """The ledger of the turn that the thread was left by: the last one that made a checkpoint before this one did."""
-        async for run_id in self._runs():
-            if run_id != self._turn.id:
-                return await load_calls(self._agent, self._graph, self._store, run_id)
-        return None
+    async def _left_by(self, state: StateSnapshot) -> Calls | None:
+        """The ledger of the turn that made the open calls: the one whose message they follow, else the last one that made a
+        checkpoint before this one did. (What repaired the thread since then, and broke, has checkpoints of its own.)"""
+        turn = _begun_by(state)
+        if turn is None:
+            turn = await anext((run_id async for run_id in self._runs() if run_id != self._turn.id), None)
+        return await load_calls(self._agent, self._graph, self._store, turn) if turn is not None else None
 
     async def _runs(self) -> AsyncIterator[str]:
         """Whose the head is, whose its parent, and so on."""
@@ -79,7 +86,8 @@ class Mending:
         def closing(asker: AIMessage, asked: Asked) -> ToolMessage | None:
             try:
                 covered = covers(asked.name)
-                return answers.closing(cast(Ledger, calls), asker, asked, covered=covered, cancelled=cancelled)
+                ledger = cast(Ledger, calls)  # it is only read
+                return answers.closing(ledger, asker, asked, covered=covered, cancelled=cancelled)
             except StateTypeNotAllowed:  # recorded when the settings allowed its type
                 return None
 
@@ -92,6 +100,11 @@ class Mending:
         coverage = coverage_of(self._agent.graph)
         guarded = {*coverage.covered} - {*coverage.uncovered}
         return guarded.__contains__
+
+
+def _begun_by(state: StateSnapshot) -> str | None:
+    """The turn of the last message of a person, where that tells."""
+    return turn_of(next(iter(open_turn(messages_of(state))), None))
 
 
 async def load_calls(agent: HostedGraph, graph: AnyGraph, store: Store, turn: str) -> Calls:

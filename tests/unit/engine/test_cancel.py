@@ -24,6 +24,7 @@ from perdure.turns import Accepted, CardState, TurnStatus
 from tests.unit.engine.graphs import AnyGraph, World
 from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent, tools_of
 from tests.unit.engine.house import ME, OWNER, House, hosted, open_house
+from tests.unit.engine.test_decisions import after_a_death
 
 shapes = pytest.mark.parametrize("shape", SHAPES)
 
@@ -326,6 +327,31 @@ async def test_a_repair_that_broke_half_way_still_knows_whose_calls_they_were(
             await house.agents.resume(ME, later.conversation)
             await house.until(later, TurnStatus.COMPLETED)
         assert await results(house, later) == ["look a done", answers.NOT_STARTED]
+
+
+@shapes
+@pytest.mark.parametrize("at", [1, 2, 3])
+async def test_calls_are_told_by_the_ledger_of_their_own_turn_whoever_repairs(
+    tmp_path: Path, shape: str, at: int
+) -> None:
+    """The turn behind the failed one is cancelled before it began, and its repair breaks half way."""
+    outside = Outside()
+    async with after_a_death(tmp_path / "db", shape, "charge:a", outside, on_uncertain="fail") as (house, left):
+        await house.until(left, TurnStatus.FAILED)
+    async with open_house(tmp_path / "db", guarded_agent(shape, outside), start=False) as house:
+        between = await house.send("never mind", left.conversation)
+        await house.agents.cancel(ME, between.turn)
+        failpoints.arm(f"repair.after:error@{at}")
+        try:
+            await house.worker.start()
+            await house.until(between, TurnStatus.CANCELLED)
+        finally:
+            failpoints.arm("")
+        later = await house.send("hello", left.conversation)
+        assert (await house.until(later)).status is TurnStatus.COMPLETED
+        (told,) = await results(house, later)
+        assert answers.MAY_HAVE in told
+        assert outside.count("charge") == 1
 
 
 # -- streamed text ------------------------------------------------------------------------------------------------------
