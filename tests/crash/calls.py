@@ -153,6 +153,8 @@ def _told(history: History, journal: Journal, starts: ByKey, effects: ByKey) -> 
                 yield f"X: the thread says {text!r} of {key}, and it never happened"
             if status == "denied" and starts.get(key):
                 yield f"G: {key} was denied, and it was started"
+            if status == "denied" and not any(card["decision"] == "deny" for card in _cards(journal, key, "approval")):
+                yield f"G: the thread says that {key} was denied, and nobody denied it"
             if "not started" in text and starts.get(key):
                 yield f"X: the thread says {text!r} of {key}, which was started"
 

@@ -35,6 +35,10 @@ AT_ONCE = 3
 
 SUITE = {
     "errors at every failpoint, pauses past the lease": ("test_failpoints.py", "error or pause or code"),
+    "answers not taken for other questions, calls at work past the lease": (
+        "test_decisions.py",
+        "used_is_not or at_work_whose",
+    ),
     "power cuts and failing disks": ("test_powerloss.py test_powerloss_model.py", ""),
     "writes of a stalled attempt": ("test_zombie.py", ""),
     "seeded defects, each caught": ("test_defects.py", ""),

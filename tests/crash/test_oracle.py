@@ -32,6 +32,7 @@ MESSAGES: tuple[BaseMessage, ...] = (
 )
 REPEATED = HumanMessage("go", id="h2")
 INVENTED = ToolMessage("charge x: done", id="r", tool_call_id="c1")
+DENIED = ToolMessage("no", id="r", tool_call_id="c1", additional_kwargs={"perdure_status": "denied"})
 
 
 def key_of(call: str, name: str = "slow_step") -> str:
@@ -57,7 +58,11 @@ class Run:
 
     def _rows(self) -> None:
         serde = JsonPlusSerializer()
-        self.db.execute("INSERT INTO conversations VALUES ('C', 'o', 'demo', 't', 4, 20, NULL, ?, ?)", (START, START))
+        self.db.execute(
+            "INSERT INTO conversations (id, owner, agent, title, message_count, next_seq, created_at, updated_at)"
+            " VALUES ('C', 'o', 'demo', 't', 4, 20, ?, ?)",
+            (START, START),
+        )
         self.db.execute(
             "INSERT INTO turns (id, conversation, owner, agent, status, epoch, attempts, first_seq, committed_seq,"
             " accepted_at, ended_at) VALUES ('T', 'C', 'o', 'demo', 'completed', 2, 2, 1, 9, ?, ?)",
@@ -68,7 +73,7 @@ class Run:
                 "INSERT INTO attempts VALUES ('T', ?, ?, 'host:1:boot', 1, ?, ?, ?, 1, NULL)",
                 (number, number, START + 1, START + ended, outcome),
             )
-        for index, message in enumerate((*MESSAGES, REPEATED, INVENTED)):
+        for index, message in enumerate((*MESSAGES, REPEATED, INVENTED, DENIED)):
             _, data = serde.dumps_typed(message)
             self.db.execute("INSERT INTO items (id, kind, data) VALUES (?, 3, ?)", (index + 1, data))
         self.event(1, 1, "message", item=1)
@@ -262,6 +267,7 @@ SPOILED: dict[str, tuple[str, Callable[[Run], object]]] = {
     "a result of what never happened": ("X", sql("UPDATE events SET item_id = 6 WHERE seq = 6")),
     "a gated call that nobody approved": ("G", started_unasked),
     "a gated call that began before its approval": ("G", started_before_it_was_approved),
+    "a denial that nobody gave": ("G", sql("UPDATE events SET item_id = 7 WHERE seq = 6")),
     "other arguments than approved": ("G", started_with_other_arguments),
     "a decision that the card does not take": ("G", decided_what_was_not_asked),
     "an uncertain call that nobody was asked about": ("V", lambda run: run.call("once", "started")),
