@@ -9,6 +9,7 @@ PerdureError
 ├── TurnInProgress        409 TURN_IN_PROGRESS
 ├── TurnNotResumable      409 TURN_NOT_RESUMABLE
 ├── CardDecided           409 APPROVAL_DECIDED
+├── ForkPointGone         409 FORK_POINT_GONE
 ├── UnknownCard           404 APPROVAL_UNKNOWN
 ├── TooLarge              413 TOO_LARGE
 ├── NotReady              503 NOT_READY
@@ -95,6 +96,12 @@ class CardDecided(PerdureError):
     """This question was already answered. `details` says who decided what and when."""
 
     code = "APPROVAL_DECIDED"
+
+
+class ForkPointGone(PerdureError):
+    """Retention has removed the checkpoints that this fork would begin with. Fork from a later message."""
+
+    code = "FORK_POINT_GONE"
 
 
 class UnknownCard(NotFound):

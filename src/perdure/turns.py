@@ -216,6 +216,18 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What a fork was made from. The conversation may be deleted by now."""
+
+    conversation: str
+    turn: str | None
+    """The turn there that the fork begins before; None within a turn."""
+
+    checkpoint: str | None
+    """What it begins with; None: with nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """What a person sees in the list. `id` is LangGraph's `thread_id`."""
 
@@ -229,7 +241,7 @@ class Conversation:
     status: TurnStatus | None = None
     """Status of the last turn, None when there is none."""
 
-    forked_from: str | None = None
+    forked_from: Origin | None = None
 
 
 class CardState(StrEnum):
@@ -400,7 +412,7 @@ class AuditEntry:
     at: datetime
     by: str
     action: str
-    """`resume`, `cancel`, `decide`, `expire`, `rename`, `delete`, `token_create`, `token_revoke`. Who sent a message is its turn's
+    """`resume`, `cancel`, `decide`, `expire`, `rename`, `delete`, `fork`, `token_create`, `token_revoke`. Who sent a message is its turn's
     owner."""
 
     conversation: str | None = None

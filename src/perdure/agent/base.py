@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, Unpack
 
 from perdure.events import Frame, Gone, ListsReset
+from perdure.forks import Branch, Forked, WorkerInfo
 from perdure.store.base import Decided, Page, StoredCall
 from perdure.turns import (
     Accepted,
@@ -18,6 +19,7 @@ from perdure.turns import (
     Card,
     Change,
     Conversation,
+    Origin,
     Person,
     RequestKey,
     Role,
@@ -53,6 +55,72 @@ class Transcript:
     turns: Sequence[Turn]
     state: Mapping[str, Any] | None = None
     """For a graph without a `messages` channel: its JSON-able state values."""
+
+
+class ForkAsked(TypedDict):
+    """`message` or `checkpoint`, exactly one of them."""
+
+    message: str | None
+    checkpoint: str | None
+    text: str | None
+    title: str | None
+    request_key: RequestKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedFrom:
+    """A fork and where it begins."""
+
+    forked: Forked
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class WayOn:
+    """A branch as a person sees it. `message`: the first one after the place; None when there is none yet."""
+
+    branch: Branch
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoint:
+    checkpoint: str | None
+    message: str | None
+    """In the conversation that was asked about."""
+
+    branches: Sequence[WayOn]
+
+
+@dataclass(frozen=True, slots=True)
+class McpHealth:
+    """An MCP server of one agent. `state`: `connected`, `idle` (nobody needed it yet), `failing` (then `problem`)."""
+
+    agent: str
+    name: str
+    state: str
+    tools: int
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What serves. For who sees everything the database too."""
+
+    draining: bool
+    workers: Sequence[WorkerInfo]
+    own: str
+    """The owner of this process among the workers."""
+
+    mcp_servers: Sequence[McpHealth]
+    database: DatabaseInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseInfo:
+    path: str
+    bytes: int
+    wal_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +185,28 @@ class AgentPort(Protocol):
     async def turn(self, person: Person, turn: str) -> TurnDetail: ...
 
     async def turns(
-        self, person: Person, *, limit: int, cursor: str | None, status: TurnStatus | None, agent: str | None
+        self,
+        person: Person,
+        *,
+        limit: int,
+        cursor: str | None,
+        status: TurnStatus | None,
+        agent: str | None,
+        attempts_min: int | None = None,
+        text: str | None = None,
     ) -> Page[Turn]: ...
+
+    async def turn_counts(self, person: Person, *, agent: str | None) -> Mapping[TurnStatus, int]:
+        """How many turns are in each state."""
+        ...
 
     # -- conversations ------------------------------------------------------------------------------------------------
 
     async def conversations(
-        self, person: Person, *, limit: int, cursor: str | None, agent: str | None
-    ) -> Page[Conversation]: ...
+        self, person: Person, *, limit: int, cursor: str | None, agent: str | None, text: str | None = None
+    ) -> Page[Conversation]:
+        """`text`: those of which one message, or the title, holds all its words."""
+        ...
 
     async def conversation(self, person: Person, conversation: str) -> Transcript: ...
 
@@ -136,6 +218,31 @@ class AgentPort(Protocol):
 
     def export(self, person: Person, conversation: str) -> AsyncIterator[Mapping[str, Any]]:
         """Every checkpoint, oldest first: `{checkpoint, parent, step, source, turn, created_at, values, next, tasks}`."""
+        ...
+
+    # -- forks --------------------------------------------------------------------------------------------------------
+
+    async def fork(
+        self,
+        person: Person,
+        conversation: str,
+        **asked: Unpack[ForkAsked],
+    ) -> ForkedFrom:
+        """A new conversation of this person's with the past before a `message`, or of a `checkpoint`: exactly one of them.
+        `text` becomes its first turn; before an assistant's or a tool's message the person's own is sent once more without
+        it. Raises NotFound, ForkPointGone, BadRequest, IdempotencyConflict, NotReady."""
+        ...
+
+    async def branches(self, person: Person, conversation: str) -> Sequence[BranchPoint]: ...
+
+    async def checkpoints(
+        self, person: Person, conversation: str, *, limit: int, cursor: str | None
+    ) -> Page[Mapping[str, Any]]:
+        """Newest first, without values: as `export` tells them, with `message_count` and all `interrupts`."""
+        ...
+
+    async def checkpoint(self, person: Person, conversation: str, checkpoint: str) -> Mapping[str, Any]:
+        """With its values, bounded, and whether something was `truncated`. Raises NotFound."""
         ...
 
     # -- streams ------------------------------------------------------------------------------------------------------
@@ -166,6 +273,8 @@ class AgentPort(Protocol):
     async def token_of(self, secret_hash: str) -> Token | None:
         """Who holds the secret with this hash; None for an unknown or a revoked one."""
         ...
+
+    async def server(self, person: Person) -> ServerInfo: ...
 
     # -- health -------------------------------------------------------------------------------------------------------
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 from perdure.agent.approvals import Approvals
-from perdure.agent.base import AgentInfo, Transcript, TurnDetail
+from perdure.agent.base import AgentInfo, BranchPoint, ForkAsked, ForkedFrom, ServerInfo, Transcript, TurnDetail
+from perdure.agent.forks import Forks
 from perdure.agent.ids import new_id
+from perdure.agent.operations import server_info
 from perdure.agent.people import checked_name, require_admin
 from perdure.agent.threads import Threads
 from perdure.agent.watch import watch
@@ -63,6 +65,7 @@ class LocalAgents:
         self._warnings = warnings
         self._threads = Threads(store, agents)
         self._approvals = Approvals(store, agents)
+        self._forks = Forks(store, self._threads, self._check_input)
 
     def agents(self) -> Sequence[AgentInfo]:
         common = list(self._warnings())
@@ -131,10 +134,16 @@ class LocalAgents:
                     f"This conversation belongs to the agent {known.agent!r}; start a new one for {agent!r}."
                 )
             name = known.agent
-        chosen = self._agents.get(name or self._default)
+        return self._hosted(name or self._default)
+
+    def _hosted(self, name: str) -> HostedGraph:
+        chosen = self._agents.get(name)
         if chosen is None:
             raise BadRequest(f"There is no agent {name!r} here. Agents of this server: {', '.join(self._agents)}.")
         return chosen
+
+    def _check_input(self, agent: str, input: Mapping[str, Any]) -> None:
+        _check_input(self._hosted(agent), input)
 
     async def resume(self, person: Person, conversation: str, request_key: RequestKey | None = None) -> Accepted:
         self._check_accepting()
@@ -171,9 +180,28 @@ class LocalAgents:
         return TurnDetail(found, attempts, cards, calls, resumable)
 
     async def turns(
-        self, person: Person, *, limit: int, cursor: str | None, status: TurnStatus | None, agent: str | None
+        self,
+        person: Person,
+        *,
+        limit: int,
+        cursor: str | None,
+        status: TurnStatus | None,
+        agent: str | None,
+        attempts_min: int | None = None,
+        text: str | None = None,
     ) -> Page[Turn]:
-        return await self._store.turns(person.scope, limit=limit, cursor=cursor, status=status, agent=agent)
+        return await self._store.turns(
+            person.scope,
+            limit=limit,
+            cursor=cursor,
+            status=status,
+            agent=agent,
+            attempts_min=attempts_min,
+            text=text,
+        )
+
+    async def turn_counts(self, person: Person, *, agent: str | None) -> Mapping[TurnStatus, int]:
+        return await self._store.turn_counts(person.scope, agent=agent)
 
     async def _resumable(self, conversation: Conversation, last: Turn | None) -> bool:
         if last is None or last.status not in ENDED:
@@ -199,9 +227,9 @@ class LocalAgents:
     # -- conversations ------------------------------------------------------------------------------------------------
 
     async def conversations(
-        self, person: Person, *, limit: int, cursor: str | None, agent: str | None
+        self, person: Person, *, limit: int, cursor: str | None, agent: str | None, text: str | None = None
     ) -> Page[Conversation]:
-        return await self._store.conversations(person.scope, limit=limit, cursor=cursor, agent=agent)
+        return await self._store.conversations(person.scope, limit=limit, cursor=cursor, agent=agent, text=text)
 
     async def conversation(self, person: Person, conversation: str) -> Transcript:
         scope = person.scope
@@ -271,6 +299,23 @@ class LocalAgents:
         async for checkpoint in self._threads.export(found):
             yield checkpoint
 
+    # -- forks --------------------------------------------------------------------------------------------------------
+
+    async def fork(self, person: Person, conversation: str, **asked: Unpack[ForkAsked]) -> ForkedFrom:
+        self._check_accepting()
+        return await self._forks.fork(person, conversation, **asked)
+
+    async def branches(self, person: Person, conversation: str) -> Sequence[BranchPoint]:
+        return await self._forks.branches(person, conversation)
+
+    async def checkpoints(
+        self, person: Person, conversation: str, *, limit: int, cursor: str | None
+    ) -> Page[Mapping[str, Any]]:
+        return await self._forks.checkpoints(person, conversation, limit=limit, cursor=cursor)
+
+    async def checkpoint(self, person: Person, conversation: str, checkpoint: str) -> Mapping[str, Any]:
+        return await self._forks.checkpoint(person, conversation, checkpoint)
+
     # -- streams ------------------------------------------------------------------------------------------------------
 
     async def follow(
@@ -339,6 +384,9 @@ class LocalAgents:
 
     async def token_of(self, secret_hash: str) -> Token | None:
         return await self._store.token_of(secret_hash)
+
+    async def server(self, person: Person) -> ServerInfo:
+        return await server_info(self._store, self._agents.values(), person, draining=self._draining())
 
     # -- health -------------------------------------------------------------------------------------------------------
 

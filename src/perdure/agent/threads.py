@@ -15,10 +15,12 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import StateSnapshot
 from pydantic import BaseModel
 
+from perdure.agent.bounded import Bounded
 from perdure.engine.heads import Head, read_head
 from perdure.engine.hosting import AnyGraph, bind, host, saver_of
 from perdure.engine.plan import owns_head
 from perdure.engine.repair import messages_of
+from perdure.errors import NotFound
 from perdure.graph.load import HostedGraph
 from perdure.messages import wire_message
 from perdure.store.base import Store
@@ -52,6 +54,34 @@ class Threads:
         configs = [saved.config async for saved in saver_of(graph).alist(root)]
         for config in reversed(configs):
             yield _exported((await read_head(graph, config)).state)
+
+    async def at(self, conversation: Conversation, checkpoint: str) -> Head:
+        """The state of one checkpoint, without what tasks wrote on top of it."""
+        return await read_head(self._graph(conversation), _config(conversation.id, checkpoint))
+
+    async def summary(self, conversation: Conversation, checkpoint: str) -> Mapping[str, Any] | None:
+        """As the history shows it; None when it is there no more."""
+        head = await self.at(conversation, checkpoint)
+        if not head.state.metadata:
+            return None
+        shown = dict(_exported(head.state))
+        del shown["values"]
+        return {
+            "id": shown.pop("checkpoint"),
+            **shown,
+            "message_count": len(messages_of(head.state)),
+            "interrupts": [each for task in shown["tasks"] for each in task["interrupts"]],
+        }
+
+    async def detail(self, conversation: Conversation, checkpoint: str) -> Mapping[str, Any]:
+        """With its values, bounded. Raises NotFound."""
+        shown = await self.summary(conversation, checkpoint)
+        if shown is None:
+            raise NotFound("There is no checkpoint with this id in the conversation.", conversation=conversation.id)
+        values = jsonable((await self.at(conversation, checkpoint)).state.values)
+        bounded = Bounded()
+        cut = bounded.of(values if isinstance(values, dict) else {"value": values})
+        return {**shown, "values": cut, "truncated": bounded.truncated}
 
     def why_not_resumable(self, turn: Turn | None, head: Head) -> str | None:
         """`turn`: the conversation's last turn. None when a person may resume it, else the reason in words."""
@@ -88,8 +118,10 @@ def _messages_only() -> AnyGraph:
     return graph.compile()
 
 
-def _config(thread: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread}}
+def _config(thread: str, checkpoint: str | None = None) -> RunnableConfig:
+    if checkpoint is None:
+        return {"configurable": {"thread_id": thread}}
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": checkpoint}}
 
 
 def _exported(state: StateSnapshot) -> Mapping[str, Any]:

@@ -9,7 +9,19 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from perdure.agent.base import AgentPort
-from perdure.api import approvals, chat, conversations, documentation, errors, health, pages, people, turns
+from perdure.api import (
+    approvals,
+    chat,
+    conversations,
+    documentation,
+    errors,
+    forks,
+    health,
+    operations,
+    pages,
+    people,
+    turns,
+)
 from perdure.api.auth import Access
 from perdure.api.context import Services
 from perdure.api.gate import Gate
@@ -17,7 +29,7 @@ from perdure.api.metrics import Metrics
 from perdure.api.stream import Streams
 from perdure.config import Settings
 
-ROOMS = (chat, conversations, turns, approvals, people, health, pages)
+ROOMS = (chat, conversations, forks, turns, approvals, people, operations, health, pages)
 
 _DESCRIPTION = "A durable runtime for LLM agents: an accepted message is answered, whatever dies in between."
 

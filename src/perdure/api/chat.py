@@ -42,7 +42,7 @@ async def chat(request: ChatRequest, api: Api, person: Asker, idempotency_key: I
     """Answers when the turn is durable. `Location` is the stream to watch."""
     if request.conversation is not None:
         checked_id(request.conversation, "conversation")
-    accepted = await _act(request, api, person, _checked_key(idempotency_key))
+    accepted = await _act(request, api, person, checked_key(idempotency_key))
     location = f"/api/chat?conversation={accepted.conversation}"
     body = AcceptedReply.of(accepted).model_dump()
     return JSONReply(body, status_code=202, headers={"Location": location})
@@ -96,7 +96,7 @@ async def _start(request: ChatRequest, api: Services, person: Person, request_ke
     )
 
 
-def _checked_key(key: str | None) -> str | None:
+def checked_key(key: str | None) -> str | None:
     if key is None or (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
         return key
     raise BadRequest(f"Idempotency-Key must be 1 to {MAX_KEY_LENGTH} visible ASCII characters.")

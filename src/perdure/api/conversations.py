@@ -21,7 +21,7 @@ from perdure.api.schemas import (
     ExportQuery,
     RenameRequest,
 )
-from perdure.api.shapes import Page
+from perdure.api.shapes import Page, text_of
 from perdure.api.wire import JSONReply, dumps
 
 _EXPORT: Responses = {
@@ -47,7 +47,9 @@ async def agents(api: Api, person: Asker) -> Response:
     responses=errors(400),
 )
 async def conversations(query: Annotated[ConversationsQuery, Query()], api: Api, person: Asker) -> Response:
-    page = await api.agents.conversations(person, limit=query.limit, cursor=query.cursor, agent=query.agent)
+    page = await api.agents.conversations(
+        person, limit=query.limit, cursor=query.cursor, agent=query.agent, text=text_of(query.q)
+    )
     reply = Page(items=[ConversationSummary.of(item) for item in page.items], next=page.next)
     return JSONReply(reply.model_dump())
 

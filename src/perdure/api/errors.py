@@ -27,6 +27,7 @@ STATUS: Mapping[str, int] = {
     "TURN_NOT_RESUMABLE": 409,
     "APPROVAL_UNKNOWN": 404,
     "APPROVAL_DECIDED": 409,
+    "FORK_POINT_GONE": 409,
     "TOO_LARGE": 413,
     "NOT_READY": 503,
     "STORAGE_ERROR": 503,

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from perdure.agent.base import AgentInfo, Transcript, TurnDetail
+from perdure.agent.ids import message_of_turn
 from perdure.api.cards import CallReply, CardReply
 from perdure.api.shapes import PageQuery, Reply, Request
-from perdure.turns import Accepted, Attempt, Conversation, Spent, Turn, TurnStatus
+from perdure.turns import Accepted, Attempt, Conversation, Origin, Spent, Turn, TurnStatus
 
 WHEN_BUSY = ("reject", "enqueue", "interrupt")
 
@@ -109,18 +110,34 @@ class RenameRequest(Request):
     @field_validator("title")
     @classmethod
     def _one_line(cls, title: str) -> str:
-        title = title.strip()
-        if not title or not title.isprintable():
-            raise ValueError("must be one line of visible text")
-        return title
+        return one_line(title)
 
 
-class ConversationsQuery(PageQuery):
+def one_line(title: str) -> str:
+    title = title.strip()
+    if not title or not title.isprintable():
+        raise ValueError("must be one line of visible text")
+    return title
+
+
+class AgentPageQuery(PageQuery):
     agent: Annotated[str, Field(max_length=200)] | None = None
 
 
-class TurnsQuery(ConversationsQuery):
+class ConversationsQuery(AgentPageQuery):
+    q: Annotated[str, Field(max_length=500)] | None = Field(
+        None, description="Only those of which one message, or the title, holds all these words."
+    )
+
+
+class TurnsQuery(AgentPageQuery):
     status: TurnStatus | None = None
+    attempts_min: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
+        None, description="Only those that needed at least so many attempts."
+    )
+    q: Annotated[str, Field(max_length=500)] | None = Field(
+        None, description="An id, a failure's code or reason, or words of the conversation."
+    )
 
     @field_validator("status", mode="before")
     @classmethod
@@ -265,6 +282,21 @@ class TurnReply(TurnSummary):
         )
 
 
+class OriginReply(Reply):
+    conversation: str = Field(description="What it was forked from; it may be deleted by now.")
+    message: str | None = Field(description="The message there that it begins before; null within a turn.")
+    checkpoint: str | None = Field(description="The checkpoint it begins with; null: with nothing.")
+
+    @classmethod
+    def of(cls, origin: Origin | None) -> OriginReply | None:
+        return None if origin is None else cls.of_one(origin)
+
+    @classmethod
+    def of_one(cls, origin: Origin) -> OriginReply:
+        message = message_of_turn(origin.turn)
+        return cls(conversation=origin.conversation, message=message, checkpoint=origin.checkpoint)
+
+
 class ConversationSummary(Reply):
     id: str
     title: str
@@ -274,7 +306,7 @@ class ConversationSummary(Reply):
     message_count: int
     created_at: datetime
     updated_at: datetime
-    forked_from: str | None
+    forked_from: OriginReply | None = Field(description="Null unless it is a fork.")
 
     @classmethod
     def of(cls, conversation: Conversation) -> ConversationSummary:
@@ -291,7 +323,7 @@ def _conversation_fields(conversation: Conversation) -> dict[str, Any]:
         "message_count": conversation.message_count,
         "created_at": conversation.created_at,
         "updated_at": conversation.updated_at,
-        "forked_from": conversation.forked_from,
+        "forked_from": OriginReply.of(conversation.forked_from),
     }
 
 

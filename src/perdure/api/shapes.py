@@ -24,9 +24,10 @@ class Request(BaseModel):
     def _known_fields_only(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             raise ValueError("A JSON object is needed as the body.")
+        known = [field.alias or name for name, field in cls.model_fields.items()]
         for name in given:
-            if name not in cls.model_fields:
-                raise ValueError(_unknown(str(name), list(cls.model_fields)))
+            if name not in known:
+                raise ValueError(_unknown(str(name), known))
         return given
 
 
@@ -39,6 +40,11 @@ def _unknown(name: str, known: Sequence[str]) -> str:
 class PageQuery(Request):
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 50
     cursor: Annotated[str, Field(max_length=500)] | None = Field(None, description="`next` of the page before.")
+
+
+def text_of(asked: str | None) -> str | None:
+    """What to search for; an empty field asks for nothing."""
+    return asked if asked is not None and asked.strip() else None
 
 
 class Reply(BaseModel):

@@ -9,8 +9,9 @@ from starlette.responses import Response
 
 from perdure.api.context import Api, Asker, checked_id
 from perdure.api.documentation import Responses, errors
+from perdure.api.operations import CountsQuery, TurnCounts
 from perdure.api.schemas import TurnReply, TurnsQuery, TurnSummary
-from perdure.api.shapes import Page
+from perdure.api.shapes import Page, text_of
 from perdure.api.wire import JSONReply
 from perdure.turns import ENDED
 
@@ -22,9 +23,21 @@ router = APIRouter(prefix="/api/turns", tags=["turns"])
 @router.get("", response_model=Page[TurnSummary], summary="List turns, newest first", responses=errors(400))
 async def turns(query: Annotated[TurnsQuery, Query()], api: Api, person: Asker) -> Response:
     page = await api.agents.turns(
-        person, limit=query.limit, cursor=query.cursor, status=query.status, agent=query.agent
+        person,
+        limit=query.limit,
+        cursor=query.cursor,
+        status=query.status,
+        agent=query.agent,
+        attempts_min=query.attempts_min,
+        text=text_of(query.q),
     )
     return JSONReply(Page(items=[TurnSummary.of(turn) for turn in page.items], next=page.next).model_dump())
+
+
+@router.get("/counts", response_model=TurnCounts, summary="How many turns are in each state", responses=errors(400))
+async def counts(query: Annotated[CountsQuery, Query()], api: Api, person: Asker) -> Response:
+    found = await api.agents.turn_counts(person, agent=query.agent)
+    return JSONReply(TurnCounts(**{str(status): number for status, number in found.items()}).model_dump())
 
 
 @router.get("/{id}", response_model=TurnReply, summary="Read a turn", responses=errors(404))

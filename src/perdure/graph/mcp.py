@@ -15,6 +15,7 @@ import asyncio
 import contextvars
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,16 @@ def read_mcp_config(path: Path, environment: Mapping[str, str] | None = None) ->
         detail = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigurationError(f"The MCP configuration {path} cannot be read: {detail}.") from error
     return parse_mcp_config(text, source=path, environment=os.environ if environment is None else environment)
+
+
+@dataclass(frozen=True, slots=True)
+class McpState:
+    """What is known of a server. `problem`: why it could not be reached last."""
+
+    name: str
+    connected: bool
+    tools: int
+    problem: str | None
 
 
 class McpServer:
@@ -167,6 +178,10 @@ class McpServer:
     def problems(self) -> list[str]:
         """Why it is not available, or what its entry says that fits none of its tools."""
         return [self.problem] if self.problem else [f"MCP server `{self.spec.name}`: {each}." for each in self._misfits]
+
+    @property
+    def state(self) -> McpState:
+        return McpState(self.spec.name, self.alive, len(self.listed()), self.problem)
 
     @property
     def alive(self) -> bool:
@@ -284,6 +299,10 @@ class McpServers:
     def listed(self) -> list[tuple[str, list[str]]]:
         """The connected servers and the names of their tools as they were last told."""
         return [(name, each.listed()) for name, each in self._servers.items() if each.alive]
+
+    def health(self) -> list[McpState]:
+        """Each configured server as of its last contact, without asking it."""
+        return [each.state for each in self._servers.values()]
 
     def problems(self) -> list[str]:
         own = [self._problem] if self._problem else []

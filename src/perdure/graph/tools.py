@@ -15,7 +15,7 @@ from langchain_core.tools import tool as as_tool
 from perdure.errors import ConfigurationError
 from perdure.graph.arguments import argument_problem
 from perdure.graph.faults import Faults
-from perdure.graph.mcp import McpServers, ServerMissing
+from perdure.graph.mcp import McpServers, McpState, ServerMissing
 from perdure.graph.sources import load_attribute
 
 
@@ -70,6 +70,10 @@ class ToolRegistry:
     def listed(self) -> list[tuple[str, list[str]]]:
         """The MCP servers that are connected now and the names of their tools, without asking them."""
         return self._servers.listed() if self._servers else []
+
+    def health(self) -> list[McpState]:
+        """Every configured MCP server as of its last contact."""
+        return self._servers.health() if self._servers else []
 
     async def connect(self) -> None:
         """Connects to the MCP servers that are `required`. One that cannot be reached is told by `problems()`."""

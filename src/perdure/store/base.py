@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from perdure.effects import GateRequest
 from perdure.events import Event, RewindReason
+from perdure.forks import Forked, ForkPoint, NewFork, Parting, WorkerInfo
 from perdure.ledger import CallState, ToolCall
 from perdure.turns import (
     Accepted,
@@ -277,9 +278,16 @@ class Store(Protocol):
     async def conversation(self, scope: str | None, conversation: str) -> Conversation: ...
 
     async def conversations(
-        self, scope: str | None, *, limit: int, cursor: str | None = None, agent: str | None = None
+        self,
+        scope: str | None,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        agent: str | None = None,
+        text: str | None = None,
     ) -> Page[Conversation]:
-        """Newest activity first."""
+        """Newest activity first. `text`: those of which one message, or the title, holds all its words (the last one as a
+        beginning), among the newest matches; any text is safe."""
         ...
 
     async def rename(self, scope: str | None, conversation: str, title: str, *, by: str = "") -> Conversation: ...
@@ -299,8 +307,55 @@ class Store(Protocol):
         conversation: str | None = None,
         status: TurnStatus | None = None,
         agent: str | None = None,
+        attempts_min: int | None = None,
+        text: str | None = None,
     ) -> Page[Turn]:
-        """Newest accepted first."""
+        """Newest accepted first. `text`: an id, a failure's code or reason, or words of the conversation. `conversation` goes
+        with neither of the last two."""
+        ...
+
+    async def turn_counts(self, scope: str | None, *, agent: str | None = None) -> Mapping[TurnStatus, int]:
+        """How many turns are in each state."""
+        ...
+
+    # -- forks --------------------------------------------------------------------------------------------------------
+
+    async def fork_point(
+        self,
+        scope: str | None,
+        conversation: str,
+        *,
+        message: str | None = None,
+        turn: str | None = None,
+        checkpoint: str | None = None,
+    ) -> ForkPoint:
+        """Where a fork from a checkpoint, or before the turn of a message, begins. `turn`: whose own message it is, if its
+        id tells. Raises NotFound, ForkPointGone."""
+        ...
+
+    async def repeated_fork(self, owner: str, request_key: RequestKey) -> Forked | None:
+        """As `repeated`, of a fork."""
+        ...
+
+    async def fork(self, new: NewFork) -> Forked:
+        """A new conversation with the past of another one until a point, and its first turn, in one transaction. Stored
+        messages are shared; each conversation stays whole when the other is deleted or pruned. What tasks had written on top
+        of the point, and its questions, stay behind. Raises NotFound, IdempotencyConflict, StorageFull."""
+        ...
+
+    async def branches(self, scope: str | None, conversation: str) -> Sequence[Parting]:
+        """Where it parts from its forks and from what it was forked from, within the scope. Forks within a turn are no
+        branches."""
+        ...
+
+    async def checkpoints(
+        self, scope: str | None, conversation: str, *, limit: int, cursor: str | None = None
+    ) -> Page[str]:
+        """Ids of the root graph's checkpoints, newest first."""
+        ...
+
+    async def workers(self, scope: str | None) -> Sequence[WorkerInfo]:
+        """This process and every other one with a live lease, with how many turns (in scope) each drives."""
         ...
 
     async def last_turn(self, scope: str | None, conversation: str) -> Turn | None:
@@ -418,6 +473,16 @@ class Store(Protocol):
     async def statistics(self) -> Mapping[str, float]:
         """Bounded-label numbers for /metrics: turns by status, oldest queued age, open cards and the age of the oldest, tool
         calls that are started or recorded, database and WAL bytes, commits."""
+        ...
+
+    @property
+    def owner_name(self) -> str:
+        """`host:pid:boot_id` of this process, as its leases name it."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Where the journal is kept."""
         ...
 
     async def check(self) -> None:

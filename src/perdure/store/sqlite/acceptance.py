@@ -9,7 +9,7 @@ import apsw
 
 from perdure.errors import BadRequest, PerdureError, TurnInProgress, TurnNotResumable
 from perdure.events import Event
-from perdure.store.sqlite import audit, cards
+from perdure.store.sqlite import audit, cards, search
 from perdure.store.sqlite.decisions import ask_to_end
 from perdure.store.sqlite.journal import (
     QUERIES,
@@ -42,7 +42,7 @@ def accept(connection: apsw.Connection, new: NewTurn, now: datetime) -> Told:
     conversation = _conversation_for(connection, new, now)
     active = turn_of(connection, "turn_active", conversation=conversation)
     events = _make_way(connection, new, active, now) if active is not None else []
-    turn = _insert_turn(connection, new, conversation, active, now)
+    turn = insert_turn(connection, new, conversation, active, now)
     remember_request(connection, new.owner, new.request_key, new.turn_id, now)
     return Told(turn, events)
 
@@ -70,6 +70,7 @@ def _conversation_for(connection: apsw.Connection, new: NewTurn, now: datetime) 
             title=clean(new.title),
             now=micros(now),
         )
+        search.keep_title(connection, new.new_conversation_id, new.owner, new.title)
         return new.new_conversation_id
     row = require_conversation(connection, new.owner, new.conversation)
     if row["agent"] != new.agent:
@@ -81,7 +82,7 @@ def _conversation_for(connection: apsw.Connection, new: NewTurn, now: datetime) 
     return new.conversation
 
 
-def _insert_turn(
+def insert_turn(
     connection: apsw.Connection, new: NewTurn, conversation: str, active: Turn | None, now: datetime
 ) -> Accepted:
     status = TurnStatus.QUEUED if active is None else TurnStatus.WAITING

@@ -15,7 +15,7 @@ from perdure.events import Event, EventKind
 from perdure.failpoints import failpoint
 from perdure.ledger import ToolCall
 from perdure.store.base import Question, StoredResult
-from perdure.store.sqlite import calls, endings
+from perdure.store.sqlite import calls, endings, search
 from perdure.store.sqlite.authority import LastRead, StepPlan, StepWrite
 from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed
 from perdure.store.sqlite.fenced import AttemptTools, Fenced, ignore_outcome
@@ -154,6 +154,7 @@ class SQLiteAttempt(Fenced):
             if settled:
                 calls.settle(connection, settled)
             items = write(connection)
+            search.keep_messages(connection, self.turn.conversation, self.turn.owner, plan.messages)
             write_events(connection, [*buffered, *messages, *traces], dict(zip(messages_seqs, items, strict=True)))
 
         def committed(_: None) -> None:

@@ -27,6 +27,7 @@ COUNTED = (
     "lists",
     "items",
     "writes",
+    "searchable",
 )
 """Tables whose row counts a copy must match."""
 

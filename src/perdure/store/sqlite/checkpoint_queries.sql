@@ -204,12 +204,57 @@ SELECT family FROM spaces WHERE id = :space;
 SELECT refs FROM items WHERE id = :id AND refs IS NOT NULL;
 
 -- parent_of_list --
--- The list that a list shares its beginning with.
-SELECT parent_id FROM lists WHERE id = :id;
+-- The list that a list shares its beginning with, and how much of it.
+SELECT parent_id, parent_length FROM lists WHERE id = :id AND parent_id IS NOT NULL;
 
 -- items_of_list --
--- The items of the elements a list owns.
-SELECT item_id FROM list_elements WHERE list_id = :id;
+-- The items of the first elements a list owns; of all of them while its thread is there, for that one may know the rest.
+SELECT item_id FROM list_elements
+WHERE list_id = :id AND (idx < :length OR EXISTS (
+    SELECT 1 FROM lists l JOIN spaces s ON s.thread_id = l.owner WHERE l.id = :id));
+
+-- trim_list --
+-- What a deleted thread had put at the end of a list that others share: nobody needs it.
+DELETE FROM list_elements
+WHERE list_id = :id AND idx >= :length AND NOT EXISTS (
+    SELECT 1 FROM lists l JOIN spaces s ON s.thread_id = l.owner WHERE l.id = :id);
+
+-- history_of_space --
+-- What every checkpoint of a namespace is, up to a position, newest first; without values.
+SELECT checkpoint_id, parent_id, position, json_extract(metadata, '$.source'), json_extract(metadata, '$.run_id'),
+    json_extract(metadata, '$.step'), json_extract(metadata, '$.counters_since_delta_snapshot'), refs
+FROM checkpoints WHERE space = :space AND position <= :position ORDER BY position DESC;
+
+-- place_of_checkpoint --
+-- Where a checkpoint of a namespace stands, and whose it is.
+SELECT position, json_extract(metadata, '$.run_id') FROM checkpoints WHERE space = :space AND checkpoint_id = :checkpoint_id;
+
+-- checkpoint_after --
+-- Whose the checkpoint is that was written next in a namespace, and how it came to be.
+SELECT json_extract(metadata, '$.run_id'), json_extract(metadata, '$.source'), json_extract(metadata, '$.step')
+FROM checkpoints WHERE space = :space AND position > :position ORDER BY position LIMIT 1;
+
+-- checkpoint_ids --
+-- A page of a namespace's checkpoints, newest first.
+SELECT checkpoint_id, position FROM checkpoints
+WHERE space = :space AND position < :before ORDER BY position DESC LIMIT :limit;
+
+-- fork_checkpoint --
+-- A checkpoint in a fork, behind the one that it has before it.
+INSERT INTO checkpoints (space, position, checkpoint_id, parent_id, header, refs, metadata)
+SELECT :target, :position, checkpoint_id, :parent_id, header, refs, metadata
+FROM checkpoints WHERE space = :space AND position = :source;
+
+-- fork_writes --
+-- The writes on top of one checkpoint in a fork.
+INSERT INTO writes (space, checkpoint_id, task_id, idx, task_path, channel, kind, data, refs)
+SELECT :target, checkpoint_id, task_id, idx, task_path, channel, kind, data, refs
+FROM writes WHERE space = :space AND checkpoint_id = :checkpoint_id;
+
+-- positions_of_space --
+-- A namespace's checkpoints up to a position, oldest first.
+SELECT checkpoint_id, parent_id, position FROM checkpoints
+WHERE space = :space AND position <= :position ORDER BY position;
 
 -- delete_list --
 -- A list that nothing refers to.

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import apsw
 
 from perdure.events import Event
+from perdure.forks import WorkerInfo
 from perdure.store.base import Page, StoredCall
+from perdure.store.sqlite import search
 from perdure.store.sqlite.cards import of_turn
 from perdure.store.sqlite.journal import QUERIES, require_conversation, require_turn, turn_of
 from perdure.store.sqlite.rows import (
     LARGEST,
     attempt_from,
     change_from,
+    clean,
     conversation_from,
     cursor_of,
     cursor_parts,
     event_from,
+    instant,
+    micros,
     stored_call_from,
     turn_from,
 )
 from perdure.turns import Attempt, Card, CardState, Change, Conversation, Turn, TurnStatus
+
+NOTHING = '{owner} : "-" AND {text} : "-"'
+"""A search that finds nothing."""
 
 Messages = Callable[[apsw.Connection, Sequence[int]], Mapping[int, Mapping[str, Any]]]
 """Wire forms of stored messages by item id."""
@@ -33,11 +42,21 @@ def conversation(connection: apsw.Connection, scope: str | None, conversation_id
 
 
 def conversations(
-    connection: apsw.Connection, scope: str | None, *, limit: int, cursor: str | None, agent: str | None
+    connection: apsw.Connection,
+    scope: str | None,
+    *,
+    limit: int,
+    cursor: str | None,
+    agent: str | None,
+    text: str | None = None,
 ) -> Page[Conversation]:
     updated_at, last_id = cursor_parts(cursor, (int, str)) if cursor else (LARGEST, "")
     bindings = {"updated_at": updated_at, "id": last_id, "agent": agent, "limit": limit + 1}
-    if scope is None:
+    if text is not None:
+        match = search.match_of(text, scope)
+        found = {"scope": scope, "match": match, "most": search.MOST_MATCHES}
+        rows = [] if match is None else QUERIES.all(connection, "conversations_found", **found, **bindings)
+    elif scope is None:
         rows = QUERIES.all(connection, "conversations_page_everywhere", **bindings)
     else:
         rows = QUERIES.all(connection, "conversations_page", scope=scope, **bindings)
@@ -55,6 +74,8 @@ def turns(
     conversation_id: str | None,
     status: TurnStatus | None,
     agent: str | None,
+    attempts_min: int | None = None,
+    text: str | None = None,
 ) -> Page[Turn]:
     (before,) = cursor_parts(cursor, (int,)) if cursor else (LARGEST,)
     bindings = {"before": before, "agent": agent, "limit": limit + 1}
@@ -63,6 +84,12 @@ def turns(
         rows = QUERIES.all(
             connection, "turns_page_of_conversation", conversation=conversation_id, scope=scope, **bindings
         )
+    elif text is not None:
+        rows = _turns_found(connection, text, scope=scope, attempts_min=attempts_min or 0, **bindings)
+    elif attempts_min is not None and attempts_min > 1:
+        rows = QUERIES.all(connection, "turns_retried", scope=scope, attempts_min=attempts_min, **bindings)
+    elif attempts_min == 1:
+        rows = QUERIES.all(connection, "turns_begun", scope=scope, **bindings)
     elif scope is None:
         rows = QUERIES.all(connection, "turns_page_everywhere", **bindings)
     else:
@@ -70,6 +97,28 @@ def turns(
     shown = rows[:limit]
     more = cursor_of(shown[-1]["accept_number"]) if len(rows) > limit and shown else None
     return Page([turn_from(row) for row in shown], more)
+
+
+def _turns_found(connection: apsw.Connection, text: str, *, scope: str | None, **bindings: Any) -> list[dict[str, Any]]:
+    """By words; where there are none, by an id or a reason alone."""
+    match = search.match_of(text, scope) or NOTHING
+    text = clean(text.strip())
+    return QUERIES.all(
+        connection, "turns_found", match=match, most=search.MOST_MATCHES, text=text, scope=scope, **bindings
+    )
+
+
+def counts(connection: apsw.Connection, scope: str | None, agent: str | None) -> dict[TurnStatus, int]:
+    """Every state, those without a turn as 0."""
+    query = "turns_counted" if scope is None else "turns_counted_of"
+    rows = QUERIES.all(connection, query, scope=scope, agent=agent)
+    return dict.fromkeys(TurnStatus, 0) | {TurnStatus(row["status"]): row["turns"] for row in rows}
+
+
+def workers(connection: apsw.Connection, scope: str | None, boot: int, now: datetime) -> list[WorkerInfo]:
+    """`scope`: whose turns are counted."""
+    rows = QUERIES.all(connection, "workers", scope=scope, number=boot, now=micros(now))
+    return [WorkerInfo(row["owner"], row["version"], instant(row["started_at"]), row["running"]) for row in rows]
 
 
 def last_turn(connection: apsw.Connection, scope: str | None, conversation_id: str) -> Turn | None:

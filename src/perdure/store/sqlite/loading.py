@@ -113,7 +113,7 @@ class Loader:
         wanted = [*refs["v"].values(), *refs["i"]]
         self._fetch(wanted)
         for channel, (list_id, length, delta) in refs["l"].items():
-            view.lists[channel] = ListValue(self._list(list_id, length), length, bool(delta))
+            view.lists[channel] = ListValue(self.stored_list(list_id, length), length, bool(delta))
         for channel, item_id in refs["v"].items():
             view.values[channel] = self._element(item_id)
         for channel, (kind, data, paths) in inline.items():
@@ -146,16 +146,19 @@ class Loader:
 
     # -- lists and items ----------------------------------------------------------------------------------------------
 
-    def _list(self, list_id: int, length: int) -> StoredList:
-        known = self.memory.lists.get(list_id) or self.lists.get(list_id)
-        if known is not None and len(known.elements) >= length:
-            return known
+    def stored_list(self, list_id: int, length: int) -> StoredList:
+        """A list with at least so many elements. Raises StorageError when they are not there."""
+        for known in (self.memory.lists.get(list_id), self.lists.get(list_id)):
+            if known is not None and len(known.elements) >= length:
+                return known
         for owner, parent_id, parent_length, depth, whole in self.connection.execute(
             QUERIES["list_of"], {"id": list_id}
         ):
-            rows = self.connection.execute(QUERIES["elements_of"], {"id": list_id, "length": whole})
+            # Of another thread's list no more than is shared: the rest may go with that thread.
+            wanted = whole if owner == self.memory.thread_id else length
+            rows = self.connection.execute(QUERIES["elements_of"], {"id": list_id, "length": wanted})
             elements = [self._adopted(*row) for row in rows]
-            if len(elements) != whole:
+            if len(elements) != wanted:
                 raise StorageError(f"List {list_id} of the thread has lost elements: the database is damaged.")
             self.lists[list_id] = StoredList(list_id, owner, elements, parent_id, parent_length, depth)
             return self.lists[list_id]

@@ -13,7 +13,7 @@ import apsw
 
 from perdure.errors import TurnInProgress
 from perdure.ledger import CallState
-from perdure.store.sqlite import audit
+from perdure.store.sqlite import audit, search
 from perdure.store.sqlite.database import scalar
 from perdure.store.sqlite.journal import QUERIES, require_conversation, turn_of
 from perdure.store.sqlite.keys import KEY_LIFETIME
@@ -63,6 +63,7 @@ def delete_conversation(
             conversation=conversation,
             turn=busy.id,
         )
+    search.forget(connection, conversation)
     delete_thread_rows(connection, conversation)
     QUERIES.run(connection, "conversation_delete", id=conversation)
     audit.note(connection, "delete", by=by or owner, now=now, owner=owner, conversation=conversation)
@@ -94,6 +95,7 @@ def _prune_conversation(connection: apsw.Connection, conversation: str, older_th
     counts = Counter({"events": len(deleted), "tool_calls": QUERIES.run(connection, "prune_calls", **bindings)})
     items = [row["item_id"] for row in deleted if row["item_id"] is not None]
     runs = {row["id"] for row in QUERIES.all(connection, "prune_runs", **bindings)}
+    runs.update(row["run_id"] for row in QUERIES.all(connection, "prune_inherited", **bindings))
     counts["checkpoints"] = prune_superseded(connection, conversation, items, runs)
     return counts
 

@@ -12,7 +12,7 @@ from perdure.clock import Clock
 from perdure.events import Event
 from perdure.failpoints import failpoint
 from perdure.store.base import Decided, Notify
-from perdure.store.sqlite import acceptance, audit, decisions, maintenance, tokens
+from perdure.store.sqlite import acceptance, audit, decisions, maintenance, search, tokens
 from perdure.store.sqlite.acceptance import NumberNeeded
 from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.checkpointer import Checkpoints
@@ -175,6 +175,7 @@ class PeoplesVerbs(Reading):
         def transaction(connection: apsw.Connection) -> Conversation:
             owner = require_conversation(connection, scope, conversation)["owner"]
             QUERIES.run(connection, "conversation_rename", id=conversation, title=clean(title))
+            search.keep_title(connection, conversation, owner, title)
             audit.note(connection, "rename", by=by or owner, now=now, owner=owner, conversation=conversation)
             return conversation_from(require_conversation(connection, scope, conversation))
 

@@ -8,6 +8,27 @@
 INSERT INTO conversations (id, owner, agent, title, created_at, updated_at)
 VALUES (:id, :owner, :agent, :title, :now, :now)
 
+-- fork_insert --
+-- A new conversation that begins with the past of another one.
+INSERT INTO conversations (id, owner, agent, title, message_count, forked_from, forked_turn, forked_checkpoint, tree,
+    created_at, updated_at)
+VALUES (:id, :owner, :agent, :title, :message_count, :source, :turn, :checkpoint,
+    (SELECT coalesce(tree, id) FROM conversations WHERE id = :source), :now, :now)
+
+-- tree_members --
+-- The conversations in scope that go back to the same one, first made first, each with its own first turn.
+SELECT c.*, coalesce(
+    (SELECT t.status FROM turns t WHERE t.conversation = c.id AND t.status IN ('queued', 'running', 'parked')),
+    (SELECT t.status FROM turns t
+     WHERE t.conversation = c.id AND t.status <> 'waiting' AND NOT (t.status = 'cancelled' AND t.epoch = 0)
+     ORDER BY t.accept_number DESC LIMIT 1)) AS status,
+    (SELECT t.id FROM turns t WHERE t.conversation = c.id AND NOT (t.status = 'cancelled' AND t.epoch = 0)
+     ORDER BY t.accept_number LIMIT 1) AS first_turn,
+    (SELECT s.id FROM spaces s WHERE s.thread_id = c.id AND s.ns = '') AS space
+FROM conversations c
+WHERE (c.tree = :root OR c.id = :root) AND (:scope IS NULL OR c.owner = :scope)
+ORDER BY c.created_at, c.rowid LIMIT :limit
+
 -- conversation --
 -- One conversation in scope (an owner's, or any when it is NULL), with the status a list shows: of its active turn, else of the last that began.
 SELECT c.*, coalesce(
@@ -71,13 +92,14 @@ SELECT next_seq FROM conversations WHERE id = :id
 
 -- key --
 -- What an idempotency key stands for.
-SELECT k.digest, k.created_at, t.id AS turn, t.conversation, t.status
-FROM idempotency_keys k JOIN turns t ON t.id = k.turn WHERE k.owner = :owner AND k.key = :key
+SELECT k.digest, k.created_at, k.turn, k.conversation, t.status
+FROM idempotency_keys k LEFT JOIN turns t ON t.id = k.turn WHERE k.owner = :owner AND k.key = :key
 
 -- key_set --
--- Remembers the turn that a request with this key was about; takes the place of a key that is too old to count.
-INSERT OR REPLACE INTO idempotency_keys (owner, key, digest, turn, created_at)
-VALUES (:owner, :key, :digest, :turn, :now)
+-- Remembers the turn that a request with this key was about, or the fork that it made; takes the place of a key that is too
+-- old to count.
+INSERT OR REPLACE INTO idempotency_keys (owner, key, digest, conversation, turn, created_at)
+VALUES (:owner, :key, :digest, coalesce(:conversation, (SELECT conversation FROM turns WHERE id = :turn)), :turn, :now)
 
 -- turn_insert --
 -- A new turn. Nothing of it is committed yet, so the rewind boundary lies just before its first seq.
@@ -592,7 +614,96 @@ UPDATE boots SET version = version WHERE number = :number
 -- Starts since an instant that never ended cleanly, this one excluded.
 SELECT count(*) AS boots FROM boots WHERE started_at >= :since AND ended_at IS NULL AND number <> :number
 
+-- == search ==
+
+-- searchable_put --
+-- A message, or a title (message ''), that can be found from now on.
+INSERT INTO searchable (conversation, message) VALUES (:conversation, :message)
+
+-- searchable --
+-- The number of a message that can be found.
+SELECT doc FROM searchable WHERE conversation = :conversation AND message = :message
+
+-- searchable_remove --
+-- A message that can be found no more.
+DELETE FROM searchable WHERE doc = :doc
+
+-- words_put --
+-- The words of one message or title.
+INSERT INTO words (rowid, owner, text) VALUES (:doc, :owner, :text)
+
+-- words_remove --
+-- The words of one message are found no more.
+DELETE FROM words WHERE rowid = :doc
+
+-- words_forget --
+-- Nothing of a conversation is found any more.
+DELETE FROM words WHERE rowid IN (SELECT doc FROM searchable WHERE conversation = :conversation)
+
+-- conversations_found --
+-- A page of the conversations in which one message or the title matches, newest activity first, of the newest matches.
+WITH hits AS MATERIALIZED (
+    SELECT DISTINCT s.conversation
+    FROM (SELECT rowid AS doc FROM words WHERE words MATCH :match ORDER BY rowid DESC LIMIT :most) w
+    JOIN searchable s ON s.doc = w.doc)
+SELECT c.*, coalesce(
+    (SELECT t.status FROM turns t WHERE t.conversation = c.id AND t.status IN ('queued', 'running', 'parked')),
+    (SELECT t.status FROM turns t
+     WHERE t.conversation = c.id AND t.status <> 'waiting' AND NOT (t.status = 'cancelled' AND t.epoch = 0)
+     ORDER BY t.accept_number DESC LIMIT 1)) AS status
+FROM hits h CROSS JOIN conversations c ON c.id = h.conversation
+WHERE (:scope IS NULL OR c.owner = :scope) AND (c.updated_at, c.id) < (:updated_at, :id)
+  AND (:agent IS NULL OR c.agent = :agent)
+ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit
+
+-- turns_found --
+-- A page of turns, newest accepted first: of conversations that match, or that go by this id or failed for this reason.
+WITH hits AS MATERIALIZED (
+    SELECT DISTINCT s.conversation
+    FROM (SELECT rowid AS doc FROM words WHERE words MATCH :match ORDER BY rowid DESC LIMIT :most) w
+    JOIN searchable s ON s.doc = w.doc)
+SELECT * FROM turns
+WHERE accept_number < :before AND (:scope IS NULL OR owner = :scope)
+  AND (:status IS NULL OR status = :status) AND (:agent IS NULL OR agent = :agent) AND attempts >= :attempts_min
+  AND (id = :text OR conversation = :text OR failure_code = upper(:text) OR failure_reason = lower(:text)
+    OR conversation IN (SELECT conversation FROM hits))
+ORDER BY accept_number DESC LIMIT :limit
+
+-- turns_begun --
+-- A page of the turns that were tried at all, newest accepted first.
+SELECT * FROM turns
+WHERE attempts > 0 AND accept_number < :before AND (:scope IS NULL OR owner = :scope)
+  AND (:status IS NULL OR status = :status) AND (:agent IS NULL OR agent = :agent)
+ORDER BY accept_number DESC LIMIT :limit
+
+-- turns_retried --
+-- A page of the turns that needed several attempts, newest accepted first.
+SELECT * FROM turns INDEXED BY turns_retried
+WHERE attempts > 1 AND attempts >= :attempts_min AND accept_number < :before AND (:scope IS NULL OR owner = :scope)
+  AND (:status IS NULL OR status = :status) AND (:agent IS NULL OR agent = :agent)
+ORDER BY accept_number DESC LIMIT :limit
+
 -- == the house ==
+
+-- turns_counted --
+-- How many turns of an owner, or of everybody (NULL), are in each state.
+SELECT status, count(*) AS turns FROM turns INDEXED BY turns_by_status
+WHERE (:scope IS NULL OR owner = :scope) AND (:agent IS NULL OR agent = :agent) GROUP BY status
+
+-- turns_counted_of --
+-- The same of one owner, by its part of the index.
+SELECT status, count(*) AS turns FROM turns INDEXED BY turns_by_status
+WHERE owner = :scope AND (:agent IS NULL OR agent = :agent) GROUP BY status
+
+-- workers --
+-- The processes that have not ended and drive turns, and this one, with how many turns each drives (of an owner, or of all).
+SELECT b.owner, b.version, b.started_at, (
+    SELECT count(*) FROM turns t INDEXED BY turns_running
+    WHERE t.status = 'running' AND t.lease_owner = b.owner AND (:scope IS NULL OR t.owner = :scope)) AS running
+FROM boots b
+WHERE b.number = :number OR (b.ended_at IS NULL AND b.owner IN (
+    SELECT lease_owner FROM turns INDEXED BY turns_running WHERE status = 'running' AND lease_expires_at > :now))
+ORDER BY b.number
 
 -- turns_by_status --
 -- How many turns are in each state that costs something.
@@ -613,9 +724,19 @@ SELECT count(*) AS cards, min(opened_at) AS opened_at FROM cards INDEXED BY card
 SELECT state, count(*) AS calls FROM tool_calls INDEXED BY tool_calls_unsettled WHERE state <> 'settled' GROUP BY state
 
 -- prune_candidates --
--- Conversations, beyond a place, that hold turns which ended before an instant.
-SELECT DISTINCT conversation FROM turns
-WHERE conversation > :after AND ended_at < :before ORDER BY conversation LIMIT :limit
+-- Conversations, beyond a place, that hold turns which ended before an instant, or were forked before it.
+SELECT DISTINCT conversation FROM turns WHERE conversation > :after AND ended_at < :before
+UNION
+SELECT id FROM conversations INDEXED BY conversations_forked
+WHERE forked_from IS NOT NULL AND id > :after AND created_at < :before
+ORDER BY 1 LIMIT :limit
+
+-- prune_inherited --
+-- The turns of others whose checkpoints a fork began with, when it was made before an instant.
+SELECT DISTINCT json_extract(k.metadata, '$.run_id') AS run_id
+FROM conversations c JOIN spaces s ON s.thread_id = c.id JOIN checkpoints k ON k.space = s.id
+WHERE c.id = :conversation AND c.forked_from IS NOT NULL AND c.created_at < :before
+  AND run_id NOT IN (SELECT id FROM turns WHERE conversation = c.id)
 
 -- prune_events --
 -- Events of a conversation's turns that ended before an instant; of its last turn only what a rewind had dropped (its end

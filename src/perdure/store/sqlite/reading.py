@@ -44,11 +44,18 @@ class Reading:
         return self._readers.read_here(lambda connection: listing.conversation(connection, scope, conversation))
 
     async def conversations(
-        self, scope: str | None, *, limit: int, cursor: str | None = None, agent: str | None = None
+        self,
+        scope: str | None,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        agent: str | None = None,
+        text: str | None = None,
     ) -> Page[Conversation]:
-        return await self._readers.run(
-            lambda connection: listing.conversations(connection, scope, limit=limit, cursor=cursor, agent=agent)
-        )
+        def read(connection: apsw.Connection) -> Page[Conversation]:
+            return listing.conversations(connection, scope, limit=limit, cursor=cursor, agent=agent, text=text)
+
+        return await self._readers.run(read)
 
     async def turn(self, scope: str | None, turn: str) -> Turn:
         return self._readers.read_here(lambda connection: require_turn(connection, scope, turn))
@@ -62,13 +69,26 @@ class Reading:
         conversation: str | None = None,
         status: TurnStatus | None = None,
         agent: str | None = None,
+        attempts_min: int | None = None,
+        text: str | None = None,
     ) -> Page[Turn]:
         def read(connection: apsw.Connection) -> Page[Turn]:
             return listing.turns(
-                connection, scope, limit=limit, cursor=cursor, conversation_id=conversation, status=status, agent=agent
+                connection,
+                scope,
+                limit=limit,
+                cursor=cursor,
+                conversation_id=conversation,
+                status=status,
+                agent=agent,
+                attempts_min=attempts_min,
+                text=text,
             )
 
         return await self._readers.run(read)
+
+    async def turn_counts(self, scope: str | None, *, agent: str | None = None) -> Mapping[TurnStatus, int]:
+        return await self._readers.run(lambda connection: listing.counts(connection, scope, agent))
 
     async def last_turn(self, scope: str | None, conversation: str) -> Turn | None:
         return self._readers.read_here(lambda connection: listing.last_turn(connection, scope, conversation))

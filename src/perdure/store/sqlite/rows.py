@@ -25,6 +25,7 @@ from perdure.turns import (
     DecisionKind,
     Failure,
     FailureCode,
+    Origin,
     Outcome,
     Role,
     Spent,
@@ -143,8 +144,14 @@ def conversation_from(row: Row) -> Conversation:
         created_at=instant(row["created_at"]),
         updated_at=instant(row["updated_at"]),
         status=TurnStatus(row["status"]) if row["status"] else None,
-        forked_from=row["forked_from"],
+        forked_from=_origin(row),
     )
+
+
+def _origin(row: Row) -> Origin | None:
+    if row["forked_from"] is None:
+        return None
+    return Origin(row["forked_from"], row["forked_turn"], row["forked_checkpoint"])
 
 
 def card_from(row: Row) -> Card:

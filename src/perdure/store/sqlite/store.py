@@ -29,10 +29,10 @@ from perdure.store.sqlite.checkpointer import Checkpointer, Checkpoints
 from perdure.store.sqlite.claims import Claimed, Owner
 from perdure.store.sqlite.database import SYNCHRONOUS, Connection, open_reader, open_writer, prepare_place, refusals
 from perdure.store.sqlite.fenced import AttemptTools, Fenced
+from perdure.store.sqlite.forking import Forking
 from perdure.store.sqlite.journal import QUERIES, Told, publish
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 from perdure.store.sqlite.migrations import migrate
-from perdure.store.sqlite.people import PeoplesVerbs
 from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.rendering import messages
 from perdure.store.sqlite.rows import micros
@@ -101,7 +101,7 @@ def _open(path: Path, lock: DatabaseLock, clock: Clock, synchronous: str, vfs: s
         raise
 
 
-class SQLiteStore(PeoplesVerbs):
+class SQLiteStore(Forking):
     """Made by `open_store`, on the event loop that uses it; ended by `close`."""
 
     def __init__(
@@ -218,6 +218,14 @@ class SQLiteStore(PeoplesVerbs):
         return await self._readers.run(
             lambda connection: maintenance.statistics(connection, self.path, self._writer.counts, now)
         )
+
+    @property
+    def owner_name(self) -> str:
+        return self._owner.name
+
+    @property
+    def place(self) -> str:
+        return str(self.path)
 
     async def check(self) -> None:
         await self._writer.submit(lambda connection: QUERIES.run(connection, "boot_probe", number=self._owner.boot))

@@ -16,20 +16,29 @@ import ormsgpack
 
 from perdure.errors import BadRequest
 from perdure.store.sqlite.lists import QUERIES, rows_of
+from perdure.store.sqlite.rows import LARGEST
 
 
 @dataclass(slots=True)
 class Refs:
-    """Lists and items by id."""
+    """Lists, each with how many of its first elements, and items by id."""
 
-    lists: set[int] = field(default_factory=set)
+    lists: dict[int, int] = field(default_factory=dict)
     items: set[int] = field(default_factory=set)
 
     def add_checkpoint(self, refs: str) -> None:
         named = json.loads(refs)
-        self.lists.update(entry[0] for entry in named["l"].values())
+        for list_id, length, _ in named["l"].values():
+            self.add_list(list_id, length)
         self.items.update(named["v"].values())
         self.items.update(named["i"])
+
+    def add_list(self, list_id: int, length: int) -> bool:
+        """Whether more of it is named now than before."""
+        more = length > self.lists.get(list_id, -1)
+        if more:
+            self.lists[list_id] = length
+        return more
 
     def add_paths(self, refs: str | None) -> None:
         if refs:
@@ -59,8 +68,8 @@ def prune_superseded(
     released_items: Iterable[int] = (),
     runs: Collection[str] | None = None,
 ) -> int:
-    """Removes the checkpoints of these turns (None: of all) except the head of each namespace and what a DeltaChannel needs
-    to rebuild a value that stays; the number removed.
+    """Removes the checkpoints of these turns (None: of all) except the head of each namespace, what the turns that stay
+    began on, and what a DeltaChannel needs to rebuild a value that stays; the number removed.
 
     `released_items`: items of message events that the caller has just deleted.
     """
@@ -106,8 +115,11 @@ def sweep(connection: apsw.Connection, family: int, gone: Refs) -> None:
         _collect_space(connection, space, live)
     live.items.update(_column(connection, "event_items_of_family", family=family))
     _close_lists(connection, live)
-    _close_lists(connection, gone)
-    for list_id in gone.lists - live.lists:
+    _close_lists(connection, gone, whole=True)
+    for list_id in gone.lists:
+        if list_id in live.lists:
+            connection.execute(QUERIES["trim_list"], {"id": list_id, "length": live.lists[list_id]})
+            continue
         connection.execute(QUERIES["delete_elements_of_list"], {"id": list_id})
         connection.execute(QUERIES["delete_list"], {"id": list_id})
     _close_items(connection, live)
@@ -122,15 +134,15 @@ def _collect_space(connection: apsw.Connection, space: int, refs: Refs) -> None:
         refs.add_paths(paths)
 
 
-def _close_lists(connection: apsw.Connection, refs: Refs) -> None:
-    """Adds the parents of the lists and the items of their elements."""
+def _close_lists(connection: apsw.Connection, refs: Refs, *, whole: bool = False) -> None:
+    """Adds the parents of the lists and the items of their elements; `whole`: whatever the number of elements named."""
     waiting = list(refs.lists)
     while waiting:
         list_id = waiting.pop()
-        refs.items.update(_column(connection, "items_of_list", id=list_id))
-        for parent in _column(connection, "parent_of_list", id=list_id):
-            if parent is not None and parent not in refs.lists:
-                refs.lists.add(parent)
+        length = LARGEST if whole else refs.lists[list_id]
+        refs.items.update(_column(connection, "items_of_list", id=list_id, length=length))
+        for parent, shared in rows_of(connection, "parent_of_list", id=list_id):
+            if refs.add_list(parent, min(shared, length)):
                 waiting.append(parent)
 
 
@@ -146,7 +158,9 @@ def _close_items(connection: apsw.Connection, refs: Refs) -> None:
 
 def _prune_space(connection: apsw.Connection, space: int, gone: Refs, runs: Collection[str] | None) -> int:
     rows = rows_of(connection, "checkpoints_of_space", space=space)
-    keep = _needed_by(rows, [row for place, row in enumerate(rows) if place == 0 or not _is_of(row, runs)])
+    stay = [row for place, row in enumerate(rows) if place == 0 or not _is_of(row, runs)]
+    begun_on = {row[1] for row in stay if json.loads(row[3]).get("source") == "input"} if runs is not None else set()
+    keep = needed_by(rows, [*stay, *(row for row in rows if row[0] in begun_on)])
     for checkpoint_id, *_ in rows:
         if checkpoint_id not in keep:
             _remove(connection, space, checkpoint_id, gone)
@@ -160,7 +174,7 @@ def _is_of(row: tuple[Any, ...], runs: Collection[str] | None) -> bool:
     return runs is None or json.loads(row[3]).get("run_id") in runs
 
 
-def _needed_by(rows: list[tuple[Any, ...]], kept: list[tuple[Any, ...]]) -> set[str]:
+def needed_by(rows: list[tuple[Any, ...]], kept: list[tuple[Any, ...]]) -> set[str]:
     """Those that are kept, and their ancestors back to the stored value of each DeltaChannel that they do not hold."""
     by_id = {row[0]: row for row in rows}
     keep: set[str] = set()
