@@ -207,6 +207,17 @@ async def asked_otherwise_after_a_failure(person: Person) -> None:
     await person.ended(sent)
 
 
+async def asked_otherwise_after_a_repair(person: Person) -> None:
+    """The turn that failed is left, and a new message repairs the thread: its question is a new one."""
+    failing = Expected(endings=frozenset({"failed"}), codes=frozenset({"AGENT_FAILURE"}))
+    sent = await person.send("fail", failing, agent="otherwise")
+    await person.answer_cards(sent, {"A": "for A"})
+    await person.failed(sent)
+    more = await person.send("more", Expected("B: for B", assistant_messages=1), agent="otherwise")
+    await person.answer_cards(more, {"B": "for B"})
+    await person.ended(more)
+
+
 DECIDING: Mapping[str, Scenario] = {
     scenario.__name__: scenario
     for scenario in (
@@ -222,6 +233,7 @@ DECIDING: Mapping[str, Scenario] = {
         limited_then_resumed,
         asked_otherwise,
         asked_otherwise_after_a_failure,
+        asked_otherwise_after_a_repair,
     )
 }
 

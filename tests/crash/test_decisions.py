@@ -19,7 +19,9 @@ async def test_a_kill_here_repeats_no_call_and_loses_no_decision(plan: Plan, for
     assert verdict.kills == len(plan.arms), f"the server was not killed at {plan.failpoint}\n{verdict.server_log}"
 
 
-@pytest.mark.parametrize("scenario", ["asked_otherwise", "asked_otherwise_after_a_failure"])
+@pytest.mark.parametrize(
+    "scenario", ["asked_otherwise", "asked_otherwise_after_a_failure", "asked_otherwise_after_a_repair"]
+)
 async def test_an_answer_that_was_used_is_not_taken_for_the_next_question(
     scenario: str, forks: ForkServer, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ DECISIONS = {
     "uncertain_charge": ("claim", "recover", "tool_intent", "park", "decision"),
     "uncertain_in_one_task": ("claim", "park", "decision", "task_writes"),
     "uncertain_then_cancelled": ("park", "cancel", "repair", "finish"),
+    "asked_otherwise_after_a_repair": ("repair", "park", "decision"),
     "limited_then_resumed": ("resume", "finish"),
     "expired_approval": ("park", "claim"),
 }
@@ -105,13 +106,14 @@ def once_each() -> list[Plan]:
     ]
 
 
-def decisive() -> list[Plan]:
-    """Every failpoint of decisions and of calls at work, before and after."""
+def decisive(passes: Sequence[int] = (1,)) -> list[Plan]:
+    """Every failpoint of decisions and of calls at work, before and after, at these passes."""
     return [
-        Plan(f"{place}.{side}", scenario)
+        Plan(f"{place}.{side}", scenario, nth=nth)
         for scenario, places in DECISIONS.items()
         for place in places
         for side in ("before", "after")
+        for nth in passes
     ]
 
 
