@@ -69,6 +69,7 @@ export class Changes implements Shared {
     if (!isRecord(said)) return;
     const change = said as unknown as Change;
     if (change.kind === "turn") this.turnChanged(change);
+    else if (change.status !== "updated") this.reread(keys.allBranches);
     this.reread(keys.conversations);
   }
 

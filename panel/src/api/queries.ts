@@ -1,6 +1,6 @@
 /** What the page knows of the server, kept by key, and read again when the server tells that it changed. */
 
-import { QueryClient, useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, QueryClient, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import type { Message } from "../fold/frames";
 import { ApiError, call } from "./client";
 import type {
@@ -10,6 +10,8 @@ import type {
   ConversationSummary,
   MeReply,
   ReadyReply,
+  ServerReply,
+  TurnCounts,
   TurnReply,
   TurnStatus,
   TurnSummary,
@@ -28,6 +30,8 @@ export const ACTIVE: ReadonlySet<TurnStatus> = new Set(["queued", "running", "pa
 export const keys = {
   conversations: ["conversations"] as const,
   conversation: (id: string) => ["conversation", id] as const,
+  branches: (id: string) => ["branches", id] as const,
+  allBranches: ["branches"] as const,
   turns: ["turns"] as const,
   turn: (id: string) => ["turn", id] as const,
   approvals: ["approvals"] as const,
@@ -48,13 +52,19 @@ export function newClient(): QueryClient {
   });
 }
 
-export function useConversations() {
+/** `words`: only those of which the title or one message holds them all. */
+export function useConversations(words = "") {
   return useInfiniteQuery({
-    queryKey: keys.conversations,
+    queryKey: words ? [...keys.conversations, words] : keys.conversations,
     queryFn: ({ pageParam, signal }) =>
-      call<Page<ConversationSummary>>("GET", `api/conversations${query({ limit: "100", cursor: pageParam })}`, {
-        signal,
-      }),
+      call<Page<ConversationSummary>>(
+        "GET",
+        `api/conversations${query({ limit: "100", q: words, cursor: pageParam })}`,
+        {
+          signal,
+        },
+      ),
+    placeholderData: keepPreviousData,
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next ?? undefined,
   });
@@ -81,6 +91,8 @@ export function useTurn(id: string | undefined) {
 export interface TurnFilters {
   status?: string | undefined;
   agent?: string | undefined;
+  q?: string | undefined;
+  attempts_min?: string | undefined;
 }
 
 export function useTurns(filters: TurnFilters, paused: boolean) {
@@ -106,6 +118,22 @@ export function useApprovals() {
       call<Page<CardReply>>("GET", `api/approvals${query({ cursor: pageParam })}`, { signal }),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next ?? undefined,
+  });
+}
+
+export function useServer() {
+  return useQuery({
+    queryKey: [...keys.server, "info"],
+    queryFn: ({ signal }) => call<ServerReply>("GET", "api/server", { signal }),
+    refetchInterval: REFRESH_MS,
+  });
+}
+
+export function useCounts(agent: string | undefined, paused: boolean) {
+  return useQuery({
+    queryKey: [...keys.turns, "counts", agent],
+    queryFn: ({ signal }) => call<TurnCounts>("GET", `api/turns/counts${query({ agent })}`, { signal }),
+    enabled: !paused,
   });
 }
 

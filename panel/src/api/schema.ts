@@ -39,6 +39,25 @@ export interface AuditReply {
   detail: Record<string, unknown>;
 }
 
+export interface BranchPointReply {
+  message: string | null;
+  checkpoint: string | null;
+  branches: BranchReply[];
+}
+
+export interface BranchReply {
+  conversation: string;
+  title: string;
+  message: string | null;
+  status: TurnStatus | null;
+  created_at: string;
+  current: boolean;
+}
+
+export interface BranchesReply {
+  items: BranchPointReply[];
+}
+
 export interface CallReply {
   id: string;
   key: string;
@@ -94,6 +113,34 @@ export interface ChatRequest {
   discard_pending?: boolean | null;
 }
 
+export interface CheckpointReply {
+  id: string;
+  parent: string | null;
+  step: number | null;
+  source: "input" | "loop" | "update" | "fork" | null;
+  turn: string | null;
+  created_at: string | null;
+  next: string[];
+  tasks: TaskReply[];
+  message_count: number;
+  interrupts: InterruptReply[];
+  values: Record<string, unknown>;
+  truncated: boolean;
+}
+
+export interface CheckpointSummary {
+  id: string;
+  parent: string | null;
+  step: number | null;
+  source: "input" | "loop" | "update" | "fork" | null;
+  turn: string | null;
+  created_at: string | null;
+  next: string[];
+  tasks: TaskReply[];
+  message_count: number;
+  interrupts: InterruptReply[];
+}
+
 export interface ConversationReply {
   id: string;
   title: string;
@@ -103,7 +150,7 @@ export interface ConversationReply {
   message_count: number;
   created_at: string;
   updated_at: string;
-  forked_from: string | null;
+  forked_from: OriginReply | null;
   resumable: boolean;
   messages: (Record<string, unknown>)[];
   turns: TurnSummary[];
@@ -119,7 +166,13 @@ export interface ConversationSummary {
   message_count: number;
   created_at: string;
   updated_at: string;
-  forked_from: string | null;
+  forked_from: OriginReply | null;
+}
+
+export interface DatabaseReply {
+  path: string;
+  bytes: number;
+  wal_bytes: number;
 }
 
 export interface DecidedReply {
@@ -148,8 +201,39 @@ export interface ErrorEnvelope {
   decided_at?: string | null;
 }
 
+export interface ForkFrom {
+  message?: string | null;
+  checkpoint?: string | null;
+}
+
+export interface ForkReply {
+  conversation: string;
+  turn: string | null;
+  status: TurnStatus | null;
+  forked_from: OriginReply;
+}
+
+export interface ForkRequest {
+  from: ForkFrom;
+  message?: string | null;
+  title?: string | null;
+}
+
 export interface HealthReply {
   status?: "ok";
+}
+
+export interface InterruptReply {
+  id: string;
+  value: unknown;
+}
+
+export interface McpReply {
+  agent: string;
+  name: string;
+  state: "connected" | "idle" | "failing";
+  tools: number;
+  problem: string | null;
 }
 
 export interface MeReply {
@@ -168,6 +252,12 @@ export interface NewTokenReply {
   secret: string;
 }
 
+export interface OriginReply {
+  conversation: string;
+  message: string | null;
+  checkpoint: string | null;
+}
+
 export interface PageAuditReply {
   items: AuditReply[];
   next: string | null;
@@ -175,6 +265,11 @@ export interface PageAuditReply {
 
 export interface PageCardReply {
   items: CardReply[];
+  next: string | null;
+}
+
+export interface PageCheckpointSummary {
+  items: CheckpointSummary[];
   next: string | null;
 }
 
@@ -200,11 +295,26 @@ export interface RenameRequest {
 
 export type Role = "user" | "operator";
 
+export interface ServerReply {
+  version: string;
+  draining: boolean;
+  workers: WorkerReply[];
+  mcp_servers: McpReply[];
+  database: DatabaseReply | null;
+}
+
 export interface SpentReply {
   model_calls: number;
   tool_calls: number;
   tokens: number;
   seconds: number;
+}
+
+export interface TaskReply {
+  id: string;
+  name: string;
+  error: string | null;
+  interrupts: InterruptReply[];
 }
 
 export interface TokenReply {
@@ -223,6 +333,17 @@ export interface TokenRequest {
 
 export interface TokensReply {
   items: TokenReply[];
+}
+
+export interface TurnCounts {
+  waiting: number;
+  queued: number;
+  running: number;
+  parked: number;
+  completed: number;
+  failed: number;
+  cancelled: number;
+  interrupted: number;
 }
 
 export interface TurnError {
@@ -269,4 +390,15 @@ export interface TurnSummary {
   ended_at: string | null;
   next_attempt_at: string | null;
   cancel_requested_at: string | null;
+}
+
+export interface WorkerReply {
+  owner: string | null;
+  host: string | null;
+  pid: number | null;
+  boot: string | null;
+  version: string;
+  started_at: string;
+  draining: boolean;
+  running: number;
 }

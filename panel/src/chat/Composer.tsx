@@ -13,13 +13,13 @@ interface Props {
   /** A turn is active: what is sent waits behind it. */
   busy?: boolean;
   hint?: string | undefined;
-  /** What ↑ brings back into the empty field. */
-  last?: string | undefined;
+  /** ↑ in the empty field: the last message is edited. */
+  onUp?: (() => void) | undefined;
   onEscape?: (() => void) | undefined;
   children?: ReactNode;
 }
 
-export function Composer({ json, send, busy = false, hint, last, onEscape, children }: Props) {
+export function Composer({ json, send, busy = false, hint, onUp, onEscape, children }: Props) {
   const t = useWords();
   const [text, setText] = useState("");
   const [problem, setProblem] = useState("");
@@ -40,9 +40,9 @@ export function Composer({ json, send, busy = false, hint, last, onEscape, child
       submit();
     } else if (event.key === "Escape") {
       onEscape?.();
-    } else if (event.key === "ArrowUp" && text === "" && last) {
+    } else if (event.key === "ArrowUp" && text === "" && onUp) {
       event.preventDefault();
-      setText(last);
+      onUp();
     }
   };
   return (

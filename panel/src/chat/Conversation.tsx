@@ -3,6 +3,8 @@ import { ACTIVE, useAgents, useMe } from "../api/queries";
 import { ErrorText } from "../app/Failed";
 import { useWords } from "../words/words";
 import { Announcer } from "./Announcer";
+import { BranchPicker } from "./BranchPicker";
+import { type Branching, BranchingContext, useBranchingOf } from "./branching";
 import { Composer } from "./Composer";
 import styles from "./chat.module.css";
 import { Header } from "./Header";
@@ -17,6 +19,8 @@ import { useTurnActions } from "./useTurnActions";
 export function Conversation({ id }: { id: string }) {
   const t = useWords();
   const told = useConversation(id);
+  const branching = useBranchingOf(id);
+  const atEnd = branching.points.get(null);
   const { transcript, error, line, current, detail } = told;
   if (line === "gone" || (error instanceof ApiError && error.status === 404)) {
     return <p className="empty">{t.chat.gone}</p>;
@@ -26,20 +30,23 @@ export function Conversation({ id }: { id: string }) {
       <Header id={id} transcript={transcript} line={line} current={current} />
       <Announcer id={id} current={current} />
       <ErrorText error={transcript ? null : error} />
-      <Transcript
-        items={told.items}
-        busy={current !== undefined && ACTIVE.has(current.status)}
-        turns={transcript?.turns}
-      >
-        {transcript?.state && <StateView state={transcript.state} />}
-        <OpenCards cards={detail?.cards} />
-      </Transcript>
-      <Foot id={id} told={told} />
+      <BranchingContext value={branching}>
+        <Transcript
+          items={told.items}
+          busy={current !== undefined && ACTIVE.has(current.status)}
+          turns={transcript?.turns}
+        >
+          {transcript?.state && <StateView state={transcript.state} />}
+          <OpenCards cards={detail?.cards} />
+          {atEnd && <BranchPicker point={atEnd} />}
+        </Transcript>
+      </BranchingContext>
+      <Foot id={id} told={told} branching={branching} />
     </div>
   );
 }
 
-function Foot({ id, told }: { id: string; told: Told }) {
+function Foot({ id, told, branching }: { id: string; told: Told; branching: Branching }) {
   const t = useWords();
   const { transcript, current, items } = told;
   const { data: me } = useMe();
@@ -48,6 +55,7 @@ function Foot({ id, told }: { id: string; told: Told }) {
   const send = useSend({ conversation: id });
   const active = current !== undefined && ACTIVE.has(current.status);
   const foreign = transcript && me && transcript.owner !== (me.admin ? "local" : me.name);
+  const lastSaid = items.findLast((each) => each.kind === "user" && !each.pending);
   const buttons = <TurnButtons current={current} resumable={transcript?.resumable ?? false} actions={actions} />;
   if (foreign) {
     return (
@@ -63,7 +71,7 @@ function Foot({ id, told }: { id: string; told: Told }) {
       send={send}
       busy={active}
       hint={active ? (current.status === "parked" ? t.chat.parkedHint : t.chat.queueHint) : undefined}
-      last={items.findLast((each) => each.kind === "user")?.text}
+      onUp={lastSaid ? () => branching.edit(lastSaid.key) : undefined}
       onEscape={active ? actions.stop : undefined}
     >
       {buttons}

@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useDeferredValue, useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { useConversations } from "../api/queries";
 import { ErrorText } from "../app/Failed";
@@ -8,16 +8,11 @@ import styles from "./list.module.css";
 
 export function ConversationList({ onClose }: { onClose(): void }) {
   const t = useWords();
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useConversations();
   const [search, setSearch] = useState("");
+  const words = useDeferredValue(search.trim());
+  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useConversations(words);
   const field = useSearchKey();
-  const all = useMemo(() => data?.pages.flatMap((page) => page.items) ?? [], [data]);
-  const wanted = search.trim().toLocaleLowerCase();
-  const found = wanted ? all.filter((each) => each.title.toLocaleLowerCase().includes(wanted)) : all;
-  // A title may be on a page that is not loaded yet: a search goes through all of them.
-  useEffect(() => {
-    if (wanted && hasNextPage && !isFetchingNextPage) void fetchNextPage();
-  }, [wanted, hasNextPage, isFetchingNextPage, fetchNextPage]);
+  const found = data?.pages.flatMap((page) => page.items) ?? [];
   return (
     <section className={styles.list} aria-label={t.list.title}>
       <Link href="/" className={styles.new} onClick={onClose}>
@@ -38,8 +33,8 @@ export function ConversationList({ onClose }: { onClose(): void }) {
           <ConversationRow key={each.id} conversation={each} />
         ))}
       </ul>
-      {data && found.length === 0 && <p className="empty">{wanted ? t.list.noMatch : t.list.none}</p>}
-      {hasNextPage && !wanted && (
+      {data && found.length === 0 && <p className="empty">{words ? t.list.noMatch : t.list.none}</p>}
+      {hasNextPage && (
         <button type="button" className="quiet" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>
           {t.app.more}
         </button>

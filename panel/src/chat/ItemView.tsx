@@ -4,6 +4,7 @@ import { Markdown } from "../markdown/Markdown";
 import { useWords } from "../words/words";
 import styles from "./chat.module.css";
 import type { Item } from "./items";
+import { MessageTools } from "./MessageTools";
 import { ToolCard } from "./ToolCard";
 import { TurnEnd } from "./TurnEnd";
 import { UserMessage } from "./UserMessage";
@@ -18,9 +19,9 @@ export const ItemView = memo(View, (before, after) => before.turn === after.turn
 function View({ item, turn }: Props) {
   switch (item.kind) {
     case "user":
-      return <UserMessage text={item.text} pending={item.pending} />;
+      return <UserMessage id={item.key} text={item.text} pending={item.pending} />;
     case "assistant":
-      return <AgentMessage text={item.text} live={item.live} cut={item.cut} />;
+      return <AgentMessage id={item.key} text={item.text} live={item.live} cut={item.cut} />;
     case "call":
       return <ToolCard turn={item.turn} call={item.call} nth={item.nth} result={item.result} />;
     case "divider":
@@ -30,12 +31,13 @@ function View({ item, turn }: Props) {
   }
 }
 
-function AgentMessage({ text, live, cut }: { text: string; live: boolean; cut: boolean }) {
+function AgentMessage({ id, text, live, cut }: { id: string; text: string; live: boolean; cut: boolean }) {
   const t = useWords();
   return (
     <article className={styles.agent} aria-label={t.chat.agent} data-live={live}>
       <Markdown text={text} live={live} />
       {cut && <p className={styles.cut}>{t.chat.partial}</p>}
+      {!live && <MessageTools message={id} by="agent" />}
     </article>
   );
 }

@@ -27,7 +27,8 @@ const COMPONENTS: Components = {
   img: ({ src, alt }) => <ImageLink address={typeof src === "string" ? src : undefined} text={alt} />,
   pre: ({ children }) => <CodeBlock>{children}</CodeBlock>,
   table: ({ children }) => (
-    <div className={styles.wide}>
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard
+    <div className={styles.wide} tabIndex={0}>
       <table>{children}</table>
     </div>
   ),

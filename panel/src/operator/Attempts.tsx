@@ -1,4 +1,5 @@
 import type { AttemptReply } from "../api/schema";
+import { Wide } from "../app/Wide";
 import { between, clock } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -10,7 +11,7 @@ export function Attempts({ attempts }: { attempts: readonly AttemptReply[] }) {
   return (
     <section className={styles.section}>
       <h2>{t.turns.attempts}</h2>
-      <div className={styles.wide}>
+      <Wide className={styles.wide} label={t.turns.attempts}>
         <table>
           <thead>
             <tr>
@@ -37,7 +38,7 @@ export function Attempts({ attempts }: { attempts: readonly AttemptReply[] }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Wide>
     </section>
   );
 }

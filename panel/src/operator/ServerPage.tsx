@@ -1,4 +1,4 @@
-import { useAgents, useMe, useReady } from "../api/queries";
+import { useAgents, useMe, useReady, useServer } from "../api/queries";
 import type { AgentReply, TurnStatus } from "../api/schema";
 import { ErrorText } from "../app/Failed";
 import { bytes, count, duration } from "../words/figures";
@@ -7,13 +7,15 @@ import { useWords } from "../words/words";
 import { type Metrics, turnCounts, useMetrics } from "./metrics";
 import styles from "./operator.module.css";
 import { Fact } from "./TurnFacts";
+import { McpServers, Workers } from "./Workers";
 
 /** Whether the server is well, what it hosts, and its numbers. */
 export default function ServerPage() {
   const t = useWords();
   const { data: ready, error } = useReady();
   const { data: agents } = useAgents();
-  const { data: metrics } = useMetrics(false);
+  const { data: server } = useServer();
+  const { data: metrics } = useMetrics();
   const { data: me } = useMe();
   return (
     <div className={styles.page}>
@@ -38,6 +40,8 @@ export default function ServerPage() {
           <Agent key={agent.name} agent={agent} />
         ))}
       </section>
+      {server && <Workers workers={server.workers} />}
+      {server && <McpServers servers={server.mcp_servers} />}
       {metrics && <Numbers metrics={metrics} />}
       {me && (
         <section className={styles.section}>

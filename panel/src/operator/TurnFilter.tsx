@@ -43,7 +43,16 @@ export function TurnFilter() {
           ))}
         </select>
       </label>
-      <label className={styles.check} title={t.turns.onlyRepeatedHint}>
+      <label>
+        {t.turns.text}
+        <input
+          type="search"
+          defaultValue={search.get("q") ?? ""}
+          onKeyDown={(event) => event.key === "Enter" && set("q", event.currentTarget.value.trim())}
+          onBlur={(event) => set("q", event.target.value.trim())}
+        />
+      </label>
+      <label className={styles.check}>
         <input
           type="checkbox"
           checked={search.get("repeated") === "1"}

@@ -9,6 +9,7 @@ import { useWords } from "../words/words";
 import { Attempts } from "./Attempts";
 import { Calls } from "./Calls";
 import { Decisions } from "./Decisions";
+import { History } from "./History";
 import styles from "./operator.module.css";
 import { Timeline } from "./Timeline";
 import { TurnControls } from "./TurnControls";
@@ -40,6 +41,7 @@ export default function TurnPage({ id }: { id: string }) {
       <Attempts attempts={turn.attempts} />
       <Calls calls={turn.calls} />
       <Decisions cards={turn.cards} />
+      <History turn={turn} />
       <details>
         <summary>{t.turns.raw}</summary>
         <pre className={styles.raw}>{visible(showJson(turn))}</pre>

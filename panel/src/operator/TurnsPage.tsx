@@ -13,16 +13,20 @@ export default function TurnsPage() {
   const t = useWords();
   const [search] = useSearchParams();
   const [paused, setPaused] = useState(false);
-  const repeated = search.get("repeated") === "1";
-  const filters = { status: search.get("status") ?? undefined, agent: search.get("agent") ?? undefined };
+  const filters = {
+    status: search.get("status") ?? undefined,
+    agent: search.get("agent") ?? undefined,
+    q: search.get("q") ?? undefined,
+    attempts_min: search.get("repeated") === "1" ? "2" : undefined,
+  };
   const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useTurns(filters, paused);
   const live = useMemo(() => data?.pages.flatMap((page) => page.items) ?? [], [data]);
-  const turns = usePausable(live, paused).filter((turn) => !repeated || turn.attempt_count > 1);
+  const turns = usePausable(live, paused);
   return (
     <div className={styles.page}>
       <header className={styles.header}>
         <h1>{t.turns.title}</h1>
-        <Counts paused={paused} />
+        <Counts agent={filters.agent} paused={paused} />
         <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>
           {paused ? t.turns.go : t.turns.pause}
         </button>

@@ -1,6 +1,7 @@
 import { Link } from "wouter";
 import type { TurnSummary } from "../api/schema";
 import { StatusPill } from "../app/StatusDot";
+import { Wide } from "../app/Wide";
 import { between, count, moment } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -10,7 +11,7 @@ export function TurnsTable({ turns }: { turns: readonly TurnSummary[] }) {
   const t = useWords();
   if (turns.length === 0) return null;
   return (
-    <div className={styles.wide}>
+    <Wide className={styles.wide} label={t.turns.title}>
       <table>
         <thead>
           <tr>
@@ -30,7 +31,7 @@ export function TurnsTable({ turns }: { turns: readonly TurnSummary[] }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Wide>
   );
 }
 

@@ -26,14 +26,13 @@ export function turnCounts(metrics: Metrics): [string, number][] {
 }
 
 /** Null for who may not read them. */
-export function useMetrics(paused: boolean) {
+export function useMetrics() {
   return useQuery({
     queryKey: [...keys.server, "metrics"],
     queryFn: async ({ signal }) => {
       const response = await request("metrics", { signal });
       return response.ok ? parseMetrics(await response.text()) : null;
     },
-    refetchInterval: paused ? false : REFRESH_MS,
-    refetchOnWindowFocus: !paused,
+    refetchInterval: REFRESH_MS,
   });
 }

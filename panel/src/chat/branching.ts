@@ -1,0 +1,59 @@
+/** Ways on: a conversation is forked before a message, and what was said after it stays where it was. */
+
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { createContext, useContext, useMemo, useState } from "react";
+import { useLocation } from "wouter";
+import { call } from "../api/client";
+import { keys } from "../api/queries";
+import { newKey, untilAnswered } from "../api/repeating";
+import type { BranchesReply, BranchPointReply, ForkReply, ForkRequest } from "../api/schema";
+import { remember } from "./outbox";
+
+export interface Branching {
+  conversation: string;
+  /** Where the ways part, by the message there; null: at the end. */
+  points: ReadonlyMap<string | null, BranchPointReply>;
+  /** The message that is being edited. */
+  editing: string | null;
+  edit(message: string | null): void;
+}
+
+export const BranchingContext = createContext<Branching | null>(null);
+
+export function useBranching(): Branching | null {
+  return useContext(BranchingContext);
+}
+
+export function useBranchingOf(conversation: string): Branching {
+  const [editing, edit] = useState<string | null>(null);
+  const { data } = useQuery({
+    queryKey: keys.branches(conversation),
+    queryFn: ({ signal }) =>
+      call<BranchesReply>("GET", `api/conversations/${encodeURIComponent(conversation)}/branches`, { signal }),
+  });
+  return useMemo(() => {
+    const points = new Map(data?.items.map((point) => [point.message, point]));
+    return { conversation, points, editing, edit };
+  }, [conversation, data, editing]);
+}
+
+/** Makes the fork and goes there. */
+export function useFork(conversation: string) {
+  const client = useQueryClient();
+  const [, go] = useLocation();
+  return useMutation<ForkReply, Error, { request: ForkRequest; key: string }>({
+    mutationFn: ({ request, key }) =>
+      call<ForkReply>("POST", `api/conversations/${encodeURIComponent(conversation)}/fork`, { body: request, key }),
+    ...untilAnswered,
+    onSuccess: (made, { request }) => {
+      if (made.turn && request.message) remember(made.conversation, { turn: made.turn, text: request.message });
+      void client.invalidateQueries({ queryKey: keys.conversations });
+      void client.invalidateQueries({ queryKey: keys.allBranches });
+      go(`/c/${made.conversation}`);
+    },
+  });
+}
+
+export function forkBefore(message: string, text?: string): { request: ForkRequest; key: string } {
+  return { request: { from: { message }, ...(text !== undefined && { message: text }) }, key: newKey() };
+}
