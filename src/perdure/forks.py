@@ -94,3 +94,12 @@ class WorkerInfo:
     started_at: datetime
     running: int
     """Turns that it drives now."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSize:
+    """The files that hold the journal. `wal_bytes`: of what is committed and not yet in the main one."""
+
+    path: str
+    bytes: int
+    wal_bytes: int

@@ -15,6 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from perdure.errors import ForkPointGone, IdempotencyConflict, NotFound
 from perdure.forks import FirstTurn, Forked, ForkPoint, NewFork
 from perdure.messages import wire_message
+from perdure.store.sqlite.store import SQLiteStore
 from perdure.turns import Origin, RequestKey, TurnStatus
 from tests.conformance.journal import OWNER, STRANGER, Journal, ask, work
 
@@ -93,9 +94,14 @@ async def answer(journal: Journal, made: Forked, question: str) -> None:
     await attempt.finish(TurnStatus.COMPLETED)
 
 
+def reader(journal: Journal) -> apsw.Connection:
+    assert isinstance(journal.store, SQLiteStore)
+    return apsw.Connection(str(journal.store.path), flags=apsw.SQLITE_OPEN_READONLY)
+
+
 def damage(journal: Journal) -> list[Any]:
     """What SQLite and our own references say is wrong with the file."""
-    connection = apsw.Connection(str(journal.store.place), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = reader(journal)
     try:
         checked = [row for row in connection.execute("PRAGMA integrity_check") if row != ("ok",)]
         checked += list(connection.execute("PRAGMA foreign_key_check"))
@@ -123,7 +129,7 @@ def damage(journal: Journal) -> list[Any]:
 
 def stored(journal: Journal, text: str) -> bool:
     """Whether a message with this text is anywhere in the file's items."""
-    connection = apsw.Connection(str(journal.store.place), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = reader(journal)
     try:
         return bool(list(connection.execute("SELECT 1 FROM items WHERE instr(data, ?) LIMIT 1", (text.encode(),))))
     finally:
@@ -131,7 +137,7 @@ def stored(journal: Journal, text: str) -> bool:
 
 
 def count(journal: Journal, table: str) -> int:
-    connection = apsw.Connection(str(journal.store.place), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = reader(journal)
     try:
         return int(next(iter(connection.execute(f"SELECT count(*) FROM {table}")))[0])
     finally:

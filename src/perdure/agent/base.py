@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, Unpack
 
 from perdure.events import Frame, Gone, ListsReset
-from perdure.forks import Branch, Forked, WorkerInfo
+from perdure.forks import Branch, DatabaseSize, Forked, WorkerInfo
 from perdure.store.base import Decided, Page, StoredCall
 from perdure.turns import (
     Accepted,
@@ -113,14 +113,7 @@ class ServerInfo:
     """The owner of this process among the workers."""
 
     mcp_servers: Sequence[McpHealth]
-    database: DatabaseInfo | None
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseInfo:
-    path: str
-    bytes: int
-    wal_bytes: int
+    database: DatabaseSize | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from perdure.agent.base import DatabaseInfo, McpHealth, ServerInfo
+from perdure.agent.base import McpHealth, ServerInfo
 from perdure.graph.load import HostedGraph
 from perdure.store.base import Store
 from perdure.turns import Person
@@ -17,13 +17,8 @@ async def server_info(store: Store, agents: Iterable[HostedGraph], person: Perso
         workers=await store.workers(person.scope),
         own=store.owner_name,
         mcp_servers=[health for agent in agents for health in _mcp_of(agent)],
-        database=await _database(store) if person.scope is None else None,
+        database=await store.size() if person.scope is None else None,
     )
-
-
-async def _database(store: Store) -> DatabaseInfo:
-    numbers = await store.statistics()
-    return DatabaseInfo(store.place, int(numbers["database_bytes"]), int(numbers["wal_bytes"]))
 
 
 def _mcp_of(agent: HostedGraph) -> Iterator[McpHealth]:

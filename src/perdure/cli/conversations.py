@@ -14,7 +14,7 @@ from perdure.cli.session import reading, writing
 from perdure.config import Settings
 from perdure.errors import BadRequest
 
-app = typer.Typer(no_args_is_help=True, help="What was said: list, show, rename, delete.")
+app = typer.Typer(no_args_is_help=True, help="What was said: list, search, show, fork, rename, delete.")
 
 Identity = Annotated[str, typer.Argument(help="The conversation's id.", show_default=False)]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=200, help="How many.")]
@@ -30,6 +30,27 @@ async def list_conversations(
     """Newest activity first."""
     async with reading(settings) as client:
         page = await client.get("/api/conversations", limit=limit, cursor=cursor, agent=agent)
+    _print_page(page, as_json=as_json, empty='No conversations yet. Try: perdure chat "Hi"')
+
+
+@app.command()
+@settings_flags()
+async def search(
+    settings: Settings,
+    words: Annotated[list[str], typer.Argument(help="What was said, or the title.", show_default=False)],
+    *,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    agent: OfAgent = None,
+    as_json: AsJson = False,
+) -> None:
+    """Those of which one message, or the title, holds all the words; the last one may be a beginning."""
+    async with reading(settings) as client:
+        page = await client.get("/api/conversations", limit=limit, cursor=cursor, agent=agent, q=" ".join(words))
+    _print_page(page, as_json=as_json, empty="Nothing like that was said.")
+
+
+def _print_page(page: dict[str, Any], *, as_json: bool, empty: str) -> None:
     if as_json:
         print_json(page)
         return
@@ -43,9 +64,7 @@ async def list_conversations(
         )
         for item in page["items"]
     ]
-    print_table(
-        ("id", "last turn", "messages", "active", "title"), rows, empty='No conversations yet. Try: perdure chat "Hi"'
-    )
+    print_table(("id", "last turn", "messages", "active", "title"), rows, empty=empty)
     tell_next(page)
 
 
@@ -88,6 +107,47 @@ async def rename(
     async with writing(settings) as client:
         await client.patch(f"/api/conversations/{conversation}", {"title": title})
     hint("renamed")
+
+
+@app.command()
+@settings_flags()
+async def fork(
+    settings: Settings,
+    conversation: Identity,
+    *,
+    message: Annotated[
+        str | None, typer.Option("--message", help="Begin before this message (its id).", show_default=False)
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", help="Begin with this checkpoint.", show_default=False)
+    ] = None,
+    say_first: Annotated[
+        str | None,
+        typer.Option(
+            "--say", help="What is said first; before an answer: what it answered, once more.", show_default=False
+        ),
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option("--title", help="Else that of the conversation.", show_default=False)
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="Repeated with the same key it is the same fork.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """A new conversation with the past of this one; this one stays as it is."""
+    if (message is None) == (checkpoint is None):
+        raise BadRequest("Name either --message, to begin before it, or --checkpoint, to begin with it.")
+    begin = {"message": message} if message is not None else {"checkpoint": checkpoint}
+    given = {"from": begin, "message": say_first, "title": title}
+    body = {name: value for name, value in given.items() if value is not None}
+    async with writing(settings) as client:
+        made = await client.post(f"/api/conversations/{conversation}/fork", body, key=key)
+    if as_json:
+        print_json(made)
+        return
+    say(made["conversation"])
+    hint(f"turn {made['turn']} is {made['status']}" if made["turn"] else "Nothing is said in it yet.")
 
 
 @app.command()

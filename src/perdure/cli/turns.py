@@ -31,6 +31,13 @@ async def list_turns(
         TurnStatus | None, typer.Option("--status", help="Only turns in this state.", show_default=False)
     ] = None,
     agent: OfAgent = None,
+    attempts_min: Annotated[
+        int | None,
+        typer.Option("--attempts-min", min=0, help="Only those that needed so many attempts.", show_default=False),
+    ] = None,
+    search: Annotated[
+        str | None, typer.Option("--search", help="An id, a reason, or words that were said.", show_default=False)
+    ] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     as_json: AsJson = False,
@@ -38,7 +45,13 @@ async def list_turns(
     """Newest accepted first."""
     async with reading(settings) as client:
         page = await client.get(
-            "/api/turns", status=str(status) if status else None, agent=agent, limit=limit, cursor=cursor
+            "/api/turns",
+            status=str(status) if status else None,
+            agent=agent,
+            attempts_min=attempts_min,
+            q=search,
+            limit=limit,
+            cursor=cursor,
         )
     if as_json:
         print_json(page)

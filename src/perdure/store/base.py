@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from perdure.effects import GateRequest
 from perdure.events import Event, RewindReason
-from perdure.forks import Forked, ForkPoint, NewFork, Parting, WorkerInfo
+from perdure.forks import DatabaseSize, Forked, ForkPoint, NewFork, Parting, WorkerInfo
 from perdure.ledger import CallState, ToolCall
 from perdure.turns import (
     Accepted,
@@ -128,6 +128,10 @@ class LeasedAttempt(Protocol):
     number: int
     rewind: Event | None
     """The rewind this claim wrote, None for a first attempt and after a park."""
+
+    asking: bool
+    """Claimed to ask what became of its uncertain calls, and for nothing else. However it ends, the turn's attempts are
+    what they were."""
 
     @property
     def latched(self) -> BaseException | None:
@@ -422,14 +426,17 @@ class Store(Protocol):
         suspects: bool,
         now: datetime,
         lease_expires_at: datetime,
+        asking: bool = False,
     ) -> LeasedAttempt | None:
         """The next due queued turn of these agents (name → concurrency limit, None = unlimited), in accept order:
         queued → running, attempt counted, epoch + 1, a rewind event where an earlier attempt left something behind.
-        `suspects` picks turns with `Limits.suspect_after` attempts without progress, otherwise they are passed over."""
+        `suspects` picks turns with `Limits.suspect_after` attempts without progress, otherwise they are passed over.
+        `asking` picks, whatever the limits and `suspects` say, a suspect with an uncertain `once` call that nobody has
+        decided on (unless its cards are discarded), for an attempt that does no work and is not counted."""
         ...
 
-    async def next_due(self, agents: Collection[str]) -> datetime | None:
-        """When the earliest delayed queued turn becomes due, None when there is none."""
+    async def next_due(self, agents: Collection[str], *, suspects: bool = False) -> datetime | None:
+        """When the earliest delayed queued turn (or suspect) becomes due, None when there is none."""
         ...
 
     async def suspects_due(self, agents: Collection[str], now: datetime) -> int: ...
@@ -480,9 +487,8 @@ class Store(Protocol):
         """`host:pid:boot_id` of this process, as its leases name it."""
         ...
 
-    @property
-    def place(self) -> str:
-        """Where the journal is kept."""
+    async def size(self) -> DatabaseSize:
+        """Of the files that hold the journal."""
         ...
 
     async def check(self) -> None:

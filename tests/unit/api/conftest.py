@@ -15,7 +15,16 @@ import pytest
 import uvicorn
 from structlog.testing import capture_logs
 
-from perdure.agent.base import AgentInfo, Transcript, TurnDetail
+from perdure.agent.base import (
+    AgentInfo,
+    BranchPoint,
+    ForkedFrom,
+    McpHealth,
+    ServerInfo,
+    Transcript,
+    TurnDetail,
+    WayOn,
+)
 from perdure.agent.people import checked_name, require_admin
 from perdure.api.app import create_app
 from perdure.api.auth import Access, hash_of
@@ -33,6 +42,7 @@ from perdure.errors import (
     UnknownCard,
 )
 from perdure.events import Event, EventKind, Frame, Gone, ListsReset
+from perdure.forks import Branch, DatabaseSize, Forked, WorkerInfo
 from perdure.store.base import Decided, Page, StoredCall
 from perdure.transport.local import LocalTransport
 from perdure.turns import (
@@ -46,6 +56,7 @@ from perdure.turns import (
     Conversation,
     Failure,
     FailureCode,
+    Origin,
     Outcome,
     Person,
     RequestKey,
@@ -136,7 +147,7 @@ class FakeAgents:
     why_unready: str | None = None
     problems: Sequence[str] = ()
     uncovered: Sequence[str] = ()
-    checkpoints: list[Mapping[str, Any]] = field(default_factory=list)
+    history: list[Mapping[str, Any]] = field(default_factory=list)
     recorded: list[Frame | Gone] = field(default_factory=list)
     ends_after_recorded: bool = False
     """What `follow` replays before it goes live."""
@@ -289,8 +300,50 @@ class FakeAgents:
     async def export(self, person: Person, conversation: str) -> AsyncIterator[Mapping[str, Any]]:
         self._asked("export", person=person, conversation=conversation)
         self._own(person, conversation)
-        for checkpoint in self.checkpoints:
+        for checkpoint in self.history:
             yield checkpoint
+
+    async def turn_counts(self, person: Person, *, agent: str | None) -> Mapping[TurnStatus, int]:
+        self._asked("turn_counts", person=person, agent=agent)
+        return dict.fromkeys(TurnStatus, 0) | {TurnStatus.RUNNING: len(self._mine(person))}
+
+    async def fork(self, person: Person, conversation: str, **asked: Any) -> ForkedFrom:
+        self._asked("fork", person=person, conversation=conversation, **asked)
+        self._own(person, conversation)
+        turn = "fork-turn" if asked["text"] is not None else None
+        origin = Origin(conversation, "turn-0", asked["checkpoint"])
+        return ForkedFrom(Forked("fork", turn, TurnStatus.QUEUED if turn else None), origin)
+
+    async def branches(self, person: Person, conversation: str) -> Sequence[BranchPoint]:
+        self._asked("branches", person=person, conversation=conversation)
+        self._own(person, conversation)
+        mine = Branch(conversation, self.title, self.status, AT, "turn-1", True)
+        other = Branch("fork", "A fork", None, AT, None, False)
+        return [BranchPoint("c-1", "msg-turn-1", [WayOn(mine, "msg-turn-1"), WayOn(other, None)])]
+
+    async def checkpoints(
+        self, person: Person, conversation: str, *, limit: int, cursor: str | None
+    ) -> Page[Mapping[str, Any]]:
+        self._asked("checkpoints", person=person, conversation=conversation, limit=limit, cursor=cursor)
+        self._own(person, conversation)
+        return Page(self.history, "more")
+
+    async def checkpoint(self, person: Person, conversation: str, checkpoint: str) -> Mapping[str, Any]:
+        self._asked("checkpoint", person=person, conversation=conversation, checkpoint=checkpoint)
+        self._own(person, conversation)
+        return {**self.history[0], "values": {"messages": []}, "truncated": False}
+
+    async def server(self, person: Person) -> ServerInfo:
+        self._asked("server", person=person)
+        all_of_it = person.scope is None
+        workers = [WorkerInfo("box:1:b1", "1.0", AT, 2), WorkerInfo("box.two:17:b2", "1.0", AT, 0)]
+        return ServerInfo(
+            draining=True,
+            workers=workers,
+            own="box:1:b1",
+            mcp_servers=[McpHealth("agent", "files", "failing", 0, "It is gone.")],
+            database=DatabaseSize("/data/perdure.db", 10, 20) if all_of_it else None,
+        )
 
     async def follow(
         self, person: Person, conversation: str, *, after: int | None, follow: bool

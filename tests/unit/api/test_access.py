@@ -91,6 +91,8 @@ async def test_every_route_with_an_id_hides_what_belongs_to_another(server: Runn
                 body = {"title": "mine now"} if method == "patch" else None
                 if path == "/api/approvals/{id}" and method == "post":
                     body = {"decision": "approve"}
+                if path.endswith("/fork"):
+                    body = {"from": {"message": "m"}, "title": "mine now"}
                 queries = ["?format=markdown", "?format=jsonl"] if path.endswith("export") else [""]
                 for query in queries if method != "delete" else ["", "?cancel=1"]:
                     response = await client.request(method, path.replace("{id}", theirs) + query, json=body)

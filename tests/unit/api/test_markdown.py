@@ -72,11 +72,11 @@ async def test_a_conversation_is_exported_verbatim(client: httpx2.AsyncClient, a
 
 
 async def test_checkpoints_are_exported_one_a_line(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
-    agents.checkpoints = [{"checkpoint": "a", "values": {"t": "x\ny\u2028"}}, {"checkpoint": "b", "values": {}}]
+    agents.history = [{"checkpoint": "a", "values": {"t": "x\ny\u2028"}}, {"checkpoint": "b", "values": {}}]
     response = await client.get("/api/conversations/mine/export?format=jsonl")
     assert response.headers["content-type"].startswith("application/jsonl")
     assert response.headers["content-disposition"] == 'attachment; filename="mine.jsonl"'
-    assert [json.loads(line) for line in response.text.strip().split("\n")] == agents.checkpoints
+    assert [json.loads(line) for line in response.text.strip().split("\n")] == agents.history
 
 
 async def test_nothing_to_export_is_an_empty_file(client: httpx2.AsyncClient) -> None:

@@ -246,12 +246,13 @@ async def test_a_title_is_one_short_line(client: httpx2.AsyncClient, agents: Fak
 
 
 async def test_pages_are_asked_for_with_bounds(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
-    await client.get("/api/conversations?limit=200&cursor=abc&agent=g")
-    await client.get("/api/turns?limit=1&status=failed&agent=g")
-    assert agents.asked("conversations") == [{"person": ADMIN, "limit": 200, "cursor": "abc", "agent": "g"}]
-    assert agents.asked("turns") == [
-        {"person": ADMIN, "limit": 1, "cursor": None, "status": TurnStatus.FAILED, "agent": "g"}
+    await client.get("/api/conversations?limit=200&cursor=abc&agent=g&q=%20")
+    await client.get("/api/turns?limit=1&status=failed&agent=g&attempts_min=2&q=zebra")
+    assert agents.asked("conversations") == [
+        {"person": ADMIN, "limit": 200, "cursor": "abc", "agent": "g", "text": None}
     ]
+    turns = {"limit": 1, "cursor": None, "status": TurnStatus.FAILED, "agent": "g", "attempts_min": 2, "text": "zebra"}
+    assert agents.asked("turns") == [{"person": ADMIN, **turns}]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import apsw
 
 from perdure.errors import TurnInProgress
+from perdure.forks import DatabaseSize
 from perdure.ledger import CallState
 from perdure.store.sqlite import audit, search
 from perdure.store.sqlite.database import scalar
@@ -134,6 +135,10 @@ def statistics(connection: apsw.Connection, path: Path, counts: WriterCounts, no
         "commits": counts.commits,
         "failed_commits": counts.failures,
     }
+
+
+def size_of(path: Path) -> DatabaseSize:
+    return DatabaseSize(str(path), _size(path), _size(path.with_name(f"{path.name}-wal")))
 
 
 def _turns_by_status(connection: apsw.Connection) -> dict[str, float]:

@@ -20,6 +20,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from perdure.clock import Clock
 from perdure.errors import PerdureError
 from perdure.failpoints import failpoint
+from perdure.forks import DatabaseSize
 from perdure.store.base import LeasedAttempt, Notify, Recovered
 from perdure.store.sqlite import claims, decisions, maintenance
 from perdure.store.sqlite.attempt import SQLiteAttempt
@@ -145,22 +146,16 @@ class SQLiteStore(Forking):
         suspects: bool,
         now: datetime,
         lease_expires_at: datetime,
+        asking: bool = False,
     ) -> LeasedAttempt | None:
-        if not self._claimable(agents, suspects, now):
+        wanted = claims.Wanted(agents, suspects, asking, now)
+        if not self._readers.look(lambda connection: claims.claimable(connection, self._limits, wanted)):
             return None
         failpoint("claim.before")
         made: list[SQLiteAttempt] = []
 
         def transaction(connection: apsw.Connection) -> Claimed | None:
-            return claims.claim(
-                connection,
-                self._owner,
-                self._limits,
-                agents=agents,
-                suspects=suspects,
-                now=now,
-                lease_expires_at=lease_expires_at,
-            )
+            return claims.claim(connection, self._owner, self._limits, wanted, lease_expires_at=lease_expires_at)
 
         def committed(claimed: Claimed | None) -> None:
             if claimed is not None:
@@ -174,11 +169,6 @@ class SQLiteStore(Forking):
             raise
         failpoint("claim.after")
         return made[0] if made else None
-
-    def _claimable(self, agents: Mapping[str, int | None], suspects: bool, now: datetime) -> bool:
-        return self._readers.look(
-            lambda connection: claims.claimable(connection, self._limits, agents=agents, suspects=suspects, now=now)
-        )
 
     async def recover(self, turn: str, epoch: int, *, now: datetime, manual: bool) -> Recovered | None:
         failpoint("recover.before")
@@ -223,9 +213,8 @@ class SQLiteStore(Forking):
     def owner_name(self) -> str:
         return self._owner.name
 
-    @property
-    def place(self) -> str:
-        return str(self.path)
+    async def size(self) -> DatabaseSize:
+        return maintenance.size_of(self.path)
 
     async def check(self) -> None:
         await self._writer.submit(lambda connection: QUERIES.run(connection, "boot_probe", number=self._owner.boot))
