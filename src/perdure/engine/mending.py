@@ -17,7 +17,7 @@ from perdure.engine.ledger import AttemptLedger, Calls
 from perdure.engine.plan import owns_head
 from perdure.engine.relay import Partial
 from perdure.engine.repair import Closing, Mend, cancelled, has_open_calls, messages_of, open_turn, repair
-from perdure.errors import StateTypeNotAllowed
+from perdure.errors import NotFound, StateTypeNotAllowed
 from perdure.graph import answers
 from perdure.graph.coverage import coverage_of
 from perdure.graph.history import Asked
@@ -70,7 +70,18 @@ class Mending:
         turn = _begun_by(state)
         if turn is None:
             turn = await anext((run_id async for run_id in self._runs() if run_id != self._turn.id), None)
-        return await load_calls(self._agent, self._graph, self._store, turn) if turn is not None else None
+        if turn is None or not await self._is_known(turn):
+            return None
+        return await load_calls(self._agent, self._graph, self._store, turn)
+
+    async def _is_known(self, turn: str) -> bool:
+        """A fork may begin within a turn of a conversation that is deleted by now, and with it what was known of its calls: an
+        empty ledger would say that none was ever started."""
+        try:
+            await self._store.turn(None, turn)
+        except NotFound:
+            return False
+        return True
 
     async def _runs(self) -> AsyncIterator[str]:
         """Whose the head is, whose its parent, and so on."""
