@@ -50,9 +50,10 @@ INTERRUPT = "interrupt"
 
 
 def digest_of(arguments: Any) -> str:
-    """SHA-256 of the canonical JSON. What was approved and what runs are compared by it."""
+    """SHA-256 of the canonical JSON. What was approved and what runs are compared by it. Half a surrogate pair counts as the
+    question mark that it is stored as."""
     canonical = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
-    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(canonical.encode("utf-8", "replace")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

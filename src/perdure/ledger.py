@@ -125,6 +125,11 @@ class Ledger(Protocol):
         """Before every model call of the turn. Raises LimitReached."""
         ...
 
+    @property
+    def draining(self) -> bool:
+        """Whether the attempt was asked to stop between two steps (a shutdown, or no steps left)."""
+        ...
+
     def grace_seconds(self) -> float:
         """How long a `once` call that is under way may still take after its task was cancelled: never more than its own time
         limit; 0 when the attempt may not write any more or the process must end."""
@@ -145,5 +150,5 @@ current_key: ContextVar[str | None] = ContextVar("perdure_idempotency_key", defa
 def idempotency_key(turn: str, call: ToolCall) -> str:
     """Stable across attempts; unique also when a model server numbers its calls from zero in every answer. Letters, digits
     and `-` only, whatever a model server makes its ids of."""
-    name = hashlib.sha256(f"{call.message_id}\n{call.id}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    name = hashlib.sha256(f"{call.message_id}\n{call.id}".encode("utf-8", "replace")).hexdigest()[:32]
     return f"{turn}-{name}"

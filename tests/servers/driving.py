@@ -58,6 +58,10 @@ class RecordingLedger:
     async def count_model_call(self) -> None:
         return None
 
+    @property
+    def draining(self) -> bool:
+        return False
+
     def grace_seconds(self) -> float:
         return self.grace
 

@@ -102,13 +102,15 @@ class AttemptLedger:
         calls: Calls,
         grace_seconds: Callable[[], float],
         reached: Callable[[Failure], object] = lambda _: None,
+        draining: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`settings`: of the agent. `grace_seconds`: see `Ledger.grace_seconds`. `reached` is told of a limit, on any thread: a
+        """`settings`: of the agent. `grace_seconds`, `draining`: see `Ledger`. `reached` is told of a limit, on any thread: a
         node may swallow what is raised."""
         self._attempt = attempt
         self._settings = settings
         self._grace_seconds = grace_seconds
         self._reached = reached
+        self._draining = draining
         self._lock = threading.Lock()
         self._model_calls = attempt.turn.spent.model_calls
         self._tool_calls = attempt.turn.spent.tool_calls
@@ -171,6 +173,10 @@ class AttemptLedger:
         self._attempt.unknown(key, error)
         known = self.calls.known.get(key) or Known(key, CallState.STARTED, call, 1, self.attempt)
         self.calls.add(replace(known, error=error))
+
+    @property
+    def draining(self) -> bool:
+        return self._draining()
 
     def grace_seconds(self) -> float:
         return self._grace_seconds()

@@ -153,12 +153,11 @@ def closing(attempt: Ledger, asker: AIMessage, asked: Asked, *, covered: bool, c
     if not covered:
         return None
     policy = attempt.policy
-    if policy.gated(call.name):
-        verdict = attempt.verdict(gates.approval(call, key, policy).id)
-        if verdict is None:
-            return error(call, NOT_APPROVED)
-        if verdict.decision is DecisionKind.DENY:
-            return denied(call, verdict)
+    verdict = attempt.verdict(gates.approval(call, key, policy).id)
+    if verdict is not None and verdict.decision is DecisionKind.DENY:
+        return denied(call, verdict)
+    if verdict is None and policy.gated(call.name):
+        return error(call, NOT_APPROVED)
     return error(call, CANCELLED_BEFORE if cancelled else NOT_STARTED)
 
 

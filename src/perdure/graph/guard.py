@@ -34,7 +34,6 @@ Run = Callable[[ToolCallRequest], Awaitable[Result]]
 """Runs the tool of the request. An exception says that the outcome is not known, `Unsettled` says why."""
 
 _REPEATABLE = frozenset({EffectClass.READ, EffectClass.KEYED})
-_STOPPED_BY_ITSELF = (GraphInterrupt, GraphDrained)
 _CUT = "it was cancelled while it was under way"
 
 
@@ -93,10 +92,10 @@ class _GuardedCall:
         return await self._again(record)
 
     async def _first(self) -> Result:
-        """It was never started."""
-        if not self.attempt.policy.gated(self.call.name):
-            return await self._start(self.call)
+        """It was never started. A decision counts also when the settings have changed since it was asked for."""
         verdict = self._approval()
+        if verdict is None and not self.attempt.policy.gated(self.call.name):
+            return await self._start(self.call)
         if verdict is None:
             raise gates.asked(gates.approval(self.call, self.key, self.attempt.policy))
         if verdict.decision is not DecisionKind.APPROVE:
@@ -110,10 +109,18 @@ class _GuardedCall:
         return self.call if verdict.arguments is None else replace(self.call, arguments=verdict.arguments)
 
     async def _again(self, record: CallRecord) -> Result:
-        """It was started before. What runs are the arguments it was started with: they were approved, where that is needed."""
-        call = replace(self.call, arguments=record.call.arguments)
-        if record.paused or call.effect in _REPEATABLE:
+        """It was started before. What runs are the arguments it was started with: they were approved, where that is needed.
+        What a person said of it comes first; and a call that was `once` when it was started stays so, whatever its tool is
+        called by now."""
+        once = record.call.effect is EffectClass.ONCE
+        call = replace(self.call, arguments=record.call.arguments, **({"effect": EffectClass.ONCE} if once else {}))
+        if record.paused:
             return await self._start(call, resumed=record.error == ledger.PAUSED)
+        verdict = self.attempt.verdict(gates.uncertain(record, self.attempt.policy).id)
+        if verdict is not None:
+            return await self._said(call, record, verdict)
+        if call.effect in _REPEATABLE:
+            return await self._start(call)
         if call.effect is EffectClass.CHECKABLE:
             found = await look_up(self.declared.lookup, self.key)
             if found is NOT_HAPPENED:
@@ -123,18 +130,17 @@ class _GuardedCall:
         return await self._uncertain(call, record)
 
     async def _uncertain(self, call: ToolCall, record: CallRecord) -> Result:
-        """Nobody but a person can tell what came of it."""
-        record = replace(record, call=call)
-        verdict = self.attempt.verdict(gates.uncertain(record, self.attempt.policy).id)
-        if verdict is None:
-            if self.attempt.policy.on_uncertain is OnUncertain.RETRY:
-                return await self._start(call)
-            raise self._asked(record)
+        """Nobody but a person can tell what came of it, and nobody has."""
+        if self.attempt.policy.on_uncertain is OnUncertain.RETRY:
+            return await self._start(call)
+        raise self._asked(replace(record, call=call))
+
+    async def _said(self, call: ToolCall, record: CallRecord, verdict: Verdict) -> Result:
         if verdict.decision is DecisionKind.HAPPENED:
             return self._recorded(call, answers.happened(call, verdict.result))
         if verdict.decision is DecisionKind.RETRY:
             return await self._start(call)
-        return answers.given_up(call, record, verdict)
+        return answers.given_up(call, replace(record, call=call), verdict)
 
     def _asked(self, record: CallRecord) -> GraphBubbleUp:
         if self.attempt.policy.on_uncertain is OnUncertain.FAIL:
@@ -177,7 +183,7 @@ class _GuardedCall:
         """In a context of its own: the key is that of this call, for the tool and all it starts."""
         ledger.current_key.set(self.key)
         resuming.set(resumed)
-        expect(call.arguments if self.attempt.policy.gated(call.name) else None)
+        expect(call.arguments if self._approval() is not None else None)
         return await self.run(with_arguments(self.request, call, self.key))
 
     def _grace(self) -> float:
@@ -190,9 +196,11 @@ class _GuardedCall:
             return self._recorded(call, work.result())
         if isinstance(error, ArgumentsChanged):
             return self._recorded(call, answers.error(call, str(error)))
-        if isinstance(error, _STOPPED_BY_ITSELF):
+        if self._paused(error):
             self.attempt.unknown(call, ledger.PAUSED)
             raise error
+        if isinstance(error, GraphDrained):
+            return await self._lost(call, error)
         if isinstance(error, PerdureError) or (isinstance(error, GraphBubbleUp) and not isinstance(error, Unsettled)):
             raise error
         if isinstance(error, Exception | asyncio.CancelledError):
@@ -204,10 +212,15 @@ class _GuardedCall:
         error = error_of(work)
         if error is None:
             self._recorded(call, work.result())
-        elif isinstance(error, _STOPPED_BY_ITSELF):
+        elif self._paused(error):
             self.attempt.unknown(call, ledger.PAUSED)
         else:
             self.attempt.unknown(call, _CUT if isinstance(error, asyncio.CancelledError) else why_of(error))
+
+    def _paused(self, error: BaseException) -> bool:
+        """Whether the tool stopped by itself to go on later: for an answer, or because the attempt was asked to stop. A tool
+        that says it was stopped, and nobody asked, has failed."""
+        return isinstance(error, GraphInterrupt) or (isinstance(error, GraphDrained) and self.attempt.draining)
 
     async def _lost(self, call: ToolCall, error: BaseException) -> Result:
         """It was started in this attempt, and nobody knows what came of it."""
@@ -231,7 +244,7 @@ class _GuardedCall:
 
     def _recorded(self, call: ToolCall, result: Result) -> Result:
         """In the ledger, as the model will get it."""
-        verdict = self._approval() if self.attempt.policy.gated(call.name) else None
+        verdict = self._approval()
         if verdict is not None and verdict.decision is DecisionKind.APPROVE and verdict.arguments is not None:
             result = answers.changed(result, call, verdict.arguments)
         settled = answers.identified(result, call)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from langchain_core.tools import BaseTool, InjectedToolCallId, tool
+from langgraph.errors import GraphDrained
 from langgraph.prebuilt import InjectedState, ToolRuntime
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
@@ -209,6 +211,24 @@ async def test_an_approved_call_that_died_is_not_approved_for_a_second_start(mak
     assert "A person changed the arguments" in text(messages)
 
 
+async def test_a_decision_counts_also_when_the_settings_no_longer_ask_for_it(make: Make, act: Act) -> None:
+    driven = Driven(make, calling(), act.tool(), needs_approval=["act"])
+    await driven.say()
+    await driven.decide("act 5", DecisionKind.DENY)
+    driven.record.policy = replace(driven.record.policy, needs_approval=())
+    assert results(await driven.again())["c0"].additional_kwargs["perdure_status"] == "denied"
+    assert act.started == []
+
+
+async def test_edited_arguments_run_also_when_the_settings_no_longer_ask_for_approval(make: Make, act: Act) -> None:
+    driven = Driven(make, calling(), act.tool(), needs_approval=["act"])
+    await driven.say()
+    await driven.decide("act 5", DecisionKind.APPROVE, arguments={"amount": 3})
+    driven.record.policy = replace(driven.record.policy, needs_approval=())
+    assert "did 3" in text(await driven.again())
+    assert [amount for amount, _ in act.started] == [3]
+
+
 # -- calls that were started before -----------------------------------------------------------------------------------
 
 
@@ -250,6 +270,41 @@ async def test_it_happened_gives_the_model_the_result_that_the_person_knows(make
     assert (text(messages), len(act.started)) == ('{"charge": 17}', 1)
     (record,) = driven.record.records.values()
     assert (record.state, results(messages)["c0"].status) == (CallState.RECORDED, "success")
+
+
+@pytest.mark.parametrize("effect_class", [EffectClass.READ, EffectClass.KEYED])
+async def test_a_call_that_was_once_when_it_started_stays_so_whatever_its_tool_is_called_now(
+    make: Make, act: Act, effect_class: EffectClass
+) -> None:
+    driven = Driven(make, calling(), act.tool())
+    await died_during_the_call(driven)
+    driven.record.policy = replace(driven.record.policy, effects=[("act", effect_class)])
+    await driven.again()
+    assert (await driven.gates())["act 5"].gate is Gate.UNCERTAIN
+    await driven.decide("act 5", DecisionKind.HAPPENED, result="it did")
+    assert text(await driven.again()) == "it did"
+    assert len(act.started) == 1
+
+
+@pytest.mark.parametrize("effect_class", ["once", "read"])
+async def test_a_tool_that_says_it_was_drained_though_nobody_asked_has_failed(
+    make: Make, act: Act, effect_class: str
+) -> None:
+    driven = Driven(make, calling(), act.tool(effect_class))
+
+    def drained(_: int) -> str:
+        raise GraphDrained("by itself")
+
+    act.do = drained
+    if effect_class == "once":
+        await driven.say()
+        assert (await driven.gates())["act 5"].gate is Gate.UNCERTAIN
+    else:
+        with pytest.raises(GraphDrained):
+            await driven.say()
+    (record,) = driven.record.records.values()
+    assert record.error is not None and not record.paused
+    assert len(act.started) == 1
 
 
 async def test_give_up_is_an_error_that_says_that_the_outcome_is_unknown(make: Make, act: Act) -> None:
