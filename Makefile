@@ -1,12 +1,14 @@
 # Everything a newcomer needs: `make run` and `make test`, on Python >= 3.11 and make alone. Bare `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run demo test unit crash proof check format bench ci lock clean
+.PHONY: help run panel demo test unit crash proof check format bench wheel ci lock clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 KILLS ?= 1000
 SEED ?= 1
+PAGE := src/perdure/panel/static/index.html
+PAGE_SOURCES := $(shell find panel/src panel/*.json panel/*.html panel/*.ts panel/build.sh -type f 2>/dev/null)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 
 help: ## list the targets
@@ -29,13 +31,20 @@ $(VENV)/dev.stamp: requirements-dev.lock $(VENV)/run.stamp
 	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@touch $@
 
-run: $(VENV)/run.stamp ## start the agent server (address and link are printed)
+$(PAGE): $(PAGE_SOURCES) | $(BIN)/python
+	@echo "building the page"
+	@bash panel/build.sh $(BIN)/python
+
+panel: $(PAGE) ## build the page (with Node from PyPI where there is none that fits)
+
+run: $(VENV)/run.stamp ## start the agent server with its page (address and link are printed)
+	@$(MAKE) -s panel || echo "the page could not be built; the server starts without it"
 	@exec $(BIN)/perdure serve
 
 demo: $(VENV)/run.stamp ## the 30-second proof: kill -9 in the middle, nothing lost
 	@exec $(BIN)/perdure demo
 
-test: $(VENV)/dev.stamp ## all tests, crash suite included
+test: $(VENV)/dev.stamp $(PAGE) ## all tests, crash suite included
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not proof"
 
 unit: $(VENV)/dev.stamp ## the tests that take seconds
@@ -47,11 +56,14 @@ crash: $(VENV)/dev.stamp ## only the crash suite
 proof: $(VENV)/dev.stamp ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
 	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 
-check: $(VENV)/dev.stamp ## linter, formatter, types, import contract
+check: $(VENV)/dev.stamp ## linters, formatters, types, import contract, the page's unit tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python panel/scripts/api_types.py --check
+	@$(BIN)/python panel/scripts/fold_cases.py --check
+	@bash panel/build.sh $(BIN)/python check
 
 format: $(VENV)/dev.stamp ## let the formatter and the safe fixes of the linter work
 	@$(BIN)/ruff check --fix -q .
@@ -59,6 +71,9 @@ format: $(VENV)/dev.stamp ## let the formatter and the safe fixes of the linter 
 
 bench: $(VENV)/dev.stamp ## figures paired against stock LangGraph in the same go
 	@$(BIN)/python -m benchmarks
+
+wheel: $(VENV)/dev.stamp $(PAGE) ## build dist/*.whl, the page in it
+	@$(BIN)/python -m hatchling build -t wheel
 
 ci: ## exactly what CI does
 	@bash .ci/run
@@ -69,4 +84,4 @@ lock: $(VENV)/dev.stamp ## resolve the locks anew (hashes, no download addresses
 	@$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -q --group dev -c requirements.lock -o requirements-dev.lock
 
 clean: ## remove what make made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) panel/node_modules src/perdure/panel/static .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

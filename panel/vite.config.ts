@@ -9,6 +9,7 @@ export default defineConfig({
     outDir: "../src/perdure/panel/static",
     emptyOutDir: true,
     assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 900,
     modulePreload: { polyfill: false },
   },
   test: { environment: "node", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },

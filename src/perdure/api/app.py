@@ -28,6 +28,7 @@ from perdure.api.gate import Gate
 from perdure.api.metrics import Metrics
 from perdure.api.stream import Streams
 from perdure.config import Settings
+from perdure.panel import pages as panel
 
 ROOMS = (chat, conversations, forks, turns, approvals, people, operations, health, pages)
 
@@ -53,7 +54,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        routes=[route for room in ROOMS for route in room.router.routes],
+        routes=[*panel.routes(), *(route for room in ROOMS for route in room.router.routes)],
     )
     app.state.services = Services(agents, access, streams, metrics, statistics)
     errors.install(app)

@@ -1,4 +1,4 @@
-"""The few pages a browser gets while no panel is installed. Static text: no script, no foreign origin, nothing echoed."""
+"""The few pages a browser gets that is not signed in. Static text: no script, no foreign origin, nothing echoed."""
 
 from __future__ import annotations
 
@@ -35,14 +35,6 @@ _PAGE = """<!doctype html>
 </html>
 """
 
-_WELCOME = """<p>This is a Perdure server: it runs LLM agents whose accepted messages are answered, whatever dies in between.</p>
-<p>The panel is not built into this installation. What there is:</p>
-<ul>
-<li>the HTTP API, described for programs in <a href="/api/openapi.json"><code>/api/openapi.json</code></a></li>
-<li><code>perdure chat</code>, a conversation in the terminal</li>
-<li>whether it is well: <a href="/api/readyz"><code>/api/readyz</code></a></li>
-</ul>"""
-
 _REFUSED = """<p>This server needs to know you. Open the one-time link that it printed when it started
 (<code>http://…/login?key=…</code>), or send <code>Authorization: Bearer &lt;token&gt;</code>.</p>
 <p>The token is in <code>perdure.token</code> beside the database, unless it was given as <code>PERDURE_TOKEN</code>.</p>"""
@@ -53,18 +45,13 @@ _USED_UP = """<p>A sign-in link works once, and for ten minutes. Restart the ser
 router = APIRouter(include_in_schema=False)
 
 
-@router.get("/")
-async def welcome() -> Response:
-    return page("Perdure", _WELCOME)
-
-
 @router.get("/login")
 async def login(request: Request, api: Api, key: Annotated[str, Query(max_length=200)] = "") -> Response:
     """Redeems a one-time link: signs this browser in and goes to the front page."""
     session = api.access.redeem(key)
     if session is None:
         return page("This link is used up", _USED_UP, 401)
-    return RedirectResponse("/", 303, headers={"Set-Cookie": session_cookie(request.scope, session)})
+    return RedirectResponse("./", 303, headers={"Set-Cookie": session_cookie(request.scope, session)})
 
 
 def page(title: str, text: str, status: int = 200) -> HTMLResponse:

@@ -1,0 +1,175 @@
+"""The built page in a real browser, on a real server."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, expect, sync_playwright
+
+from perdure.panel.pages import BUILT
+from tests.acceptance.conftest import ServerProcess
+
+PATIENCE_MS = 60_000
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+STATUS = "header .pill"
+
+_TRANSCRIPT = """() => {
+  const log = document.querySelector('[role=log]').cloneNode(true);
+  for (const mark of log.querySelectorAll('[data-mark], [data-kind=divider]')) mark.remove();
+  for (const element of [log, ...log.querySelectorAll('*')]) {
+    element.removeAttribute('style');
+    element.removeAttribute('data-index');
+  }
+  return log.innerHTML;
+}"""
+"""All of the log but what tells of attempts and times, and where the browser put it."""
+
+
+@pytest.fixture(scope="module")
+def playwright() -> Iterator[Playwright]:
+    """For one module: it keeps an event loop of its own, in which no other test may find itself."""
+    if CHROMIUM is None:
+        pytest.skip("NO BROWSER: the page is not tested. Install Chromium (Debian: apt-get install chromium).")
+    if not (BUILT / "index.html").is_file():
+        pytest.skip("NO PAGE: it is not built and so not tested. Build it with: make panel")
+    with sync_playwright() as playwright:
+        yield playwright
+
+
+@pytest.fixture(scope="module")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    yield browser
+    browser.close()
+
+
+class Person:
+    """A browser that is signed in, and what must never happen in it."""
+
+    def __init__(self, context: BrowserContext, server: ServerProcess) -> None:
+        self.context = context
+        self.server = server
+        self.address = server.address
+        self.foreign: list[str] = []
+        self.faults: list[str] = []
+        context.set_default_timeout(PATIENCE_MS)
+        context.on("request", self._on_request)
+        context.on("weberror", lambda error: self.faults.append(str(error.error)))
+        context.on("console", lambda message: self._on_console(message.type, message.text))
+        context.on("dialog", lambda dialog: self.faults.append(f"a dialog: {dialog.message}"))
+        self.page = context.new_page()
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((f"{self.address}/", "blob:")):
+            self.foreign.append(request.url)
+
+    def _on_console(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"} and not text.startswith("Failed to load resource"):
+            self.faults.append(text)
+
+    def sign_in(self) -> None:
+        """By the link that the server printed last."""
+        self.page.goto(re.findall(r"http://\S+/login\?key=\S+", self.server.log())[-1])
+
+    def open(self, path: str = "/") -> Page:
+        self.page.goto(f"{self.address}{path}")
+        return self.page
+
+    def tab(self, address: str) -> Page:
+        page = self.context.new_page()
+        page.goto(address)
+        return page
+
+    def say(self, text: str) -> Page:
+        """In a new conversation."""
+        self.open("/")
+        send(self.page, text)
+        self.page.wait_for_url("**/c/*")
+        return self.page
+
+
+def send(page: Page, text: str) -> None:
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
+def until(page: Page, status: str) -> None:
+    """The header says so, and the line has caught up."""
+    expect(page.locator(f"{STATUS}[data-status={status}]")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator("[data-line=live]")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator("[data-live=true]")).to_have_count(0)
+
+
+def transcript(page: Page) -> str:
+    return str(page.evaluate(_TRANSCRIPT))
+
+
+def conversation_of(page: Page) -> str:
+    return page.url.rpartition("/c/")[2]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for the tests of a module that let it live."""
+    process = _server(tmp_path_factory.mktemp("page"))
+    try:
+        yield process.start()
+    finally:
+        process.close()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server of one test, which may kill it."""
+    process = _server(tmp_path)
+    try:
+        yield process.start()
+    finally:
+        process.close()
+
+
+def _server(folder: Path, **variables: str) -> ServerProcess:
+    port = str(free_port())
+    return ServerProcess(folder, PERDURE_PORT=port, PERDURE_DEMO_TOKEN_SECONDS="0.02", **variables)
+
+
+@pytest.fixture
+def person(browser: Browser, steady: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Person]:
+    yield from _signed_in(browser, steady, getattr(request, "param", {}))
+
+
+@pytest.fixture
+def survivor(browser: Browser, mortal: ServerProcess) -> Iterator[Person]:
+    yield from _signed_in(browser, mortal, {})
+
+
+_kept: dict[str, Any] = {}
+
+
+def _signed_in(browser: Browser, server: ServerProcess, options: dict[str, Any]) -> Iterator[Person]:
+    """A link works once: later browsers of the same server come with the cookie of the first."""
+    state = _kept.get(str(server.folder))
+    context = browser.new_context(
+        **{"locale": "en-GB", "viewport": {"width": 1200, "height": 800}, "storage_state": state, **options}
+    )
+    who = Person(context, server)
+    if state is None:
+        who.sign_in()
+        _kept[str(server.folder)] = context.storage_state()
+    yield who
+    context.close()
+    assert who.foreign == [], "no request leaves the origin"
+    assert who.faults == []

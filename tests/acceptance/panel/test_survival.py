@@ -1,0 +1,190 @@
+"""What a person sees outlives the tab, the network and the server: at the end it is what a calm run shows."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, Route, expect
+
+from tests.acceptance.conftest import ServerProcess
+from tests.acceptance.panel.conftest import Person, conversation_of, send, transcript, until
+
+ANSWER = "/say " + " ".join(f"word{n}" for n in range(90)) + "\n\n```python\nx = 'one'\n```\n\n- a\n- b\n\nThe end."
+LONG = "/say " + " ".join(f"word{n}" for n in range(600))
+JOB = "please do the four-step job"
+
+
+def calm(person: Person, message: str) -> str:
+    """The transcript of a run that nothing disturbs."""
+    page = person.say(message)
+    until(page, "completed")
+    return transcript(page)
+
+
+def under_way(page: Page) -> None:
+    expect(page.locator("[data-live=true]")).to_contain_text("word9")
+
+
+def test_a_reload_in_the_middle_of_an_answer_changes_nothing(person: Person) -> None:
+    expected = calm(person, ANSWER)
+    page = person.say(ANSWER)
+    under_way(page)
+    page.reload()
+    under_way(page)
+    until(page, "completed")
+    assert transcript(page) == expected
+    page.reload()
+    until(page, "completed")
+    assert transcript(page) == expected
+
+
+def test_a_second_tab_shows_the_same_and_can_stop_it(person: Person) -> None:
+    page = person.say(ANSWER)
+    under_way(page)
+    second = person.tab(page.url)
+    under_way(second)
+    second.get_by_role("button", name="Stop").click()
+    until(page, "cancelled")
+    until(second, "cancelled")
+    assert transcript(page) == transcript(second)
+    assert "cancelled here" in page.locator("[role=log]").inner_text()
+
+
+def test_ten_seconds_without_network_are_caught_up(person: Person) -> None:
+    expected = calm(person, ANSWER)
+    page = person.say(ANSWER)
+    under_way(page)
+    person.context.set_offline(True)
+    expect(page.locator("[data-line=reconnecting]")).to_be_visible()
+    assert page.locator("[data-status=failed]").count() == 0
+    page.wait_for_timeout(10_000)
+    person.context.set_offline(False)
+    until(page, "completed")
+    assert transcript(page) == expected
+
+
+def test_a_killed_server_goes_on_with_the_answer(survivor: Person, mortal: ServerProcess) -> None:
+    expected = calm(survivor, ANSWER)
+    page = survivor.say(ANSWER)
+    under_way(page)
+    mortal.kill()
+    expect(page.locator("[data-line=reconnecting]")).to_be_visible()
+    under_way(page)
+    assert page.locator("[data-status=failed]").count() == 0
+    mortal.start()
+    until(page, "completed")
+    assert transcript(page) == expected
+
+
+def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: Person, mortal: ServerProcess) -> None:
+    expected = calm(survivor, JOB)
+    page = survivor.say(JOB)
+    expect(page.locator("details[data-state=done]").first).to_be_visible()
+    mortal.kill()
+    mortal.start()
+    until(page, "completed")
+    expect(page.locator("details[data-state]")).to_have_count(4)
+    assert transcript(page) == expected
+    expect(page.get_by_text("ran before the restart").first).to_be_visible()
+    expect(page.get_by_text("resumed after a restart")).to_be_visible()
+
+
+def test_stop_works_after_a_restart(survivor: Person, mortal: ServerProcess) -> None:
+    page = survivor.say(LONG)
+    under_way(page)
+    mortal.kill()
+    mortal.start()
+    expect(page.locator("[data-line=live]")).to_be_visible()
+    page.get_by_label("Message", exact=True).press("Escape")
+    until(page, "cancelled")
+
+
+def test_a_message_sent_while_the_server_is_down_is_answered_once(survivor: Person, mortal: ServerProcess) -> None:
+    page = survivor.say("/say first")
+    until(page, "completed")
+    mortal.kill()
+    send(page, "/say second")
+    expect(page.get_by_text("The server does not answer.")).to_be_visible()
+    mortal.start()
+    expect(page.get_by_label("Agent").get_by_text("second")).to_be_visible()
+    until(page, "completed")
+    messages = mortal.messages(conversation_of(page))
+    assert [each["content"] for each in messages] == ["/say first", "first", "/say second", "second"]
+
+
+def test_a_parked_question_outlives_a_reload_a_restart_and_a_look_elsewhere(
+    survivor: Person, mortal: ServerProcess
+) -> None:
+    page = survivor.say("restart the service")
+    expect(page.locator("[data-card]")).to_be_visible()
+    address = page.url
+    page.reload()
+    expect(page.locator("[data-card]")).to_be_visible()
+    survivor.say("/say elsewhere")
+    until(page, "completed")
+    assert page.locator("[data-card]").count() == 0
+    mortal.kill()
+    mortal.start()
+    page.goto(address)
+    expect(page.locator("[data-card]")).to_have_count(1)
+    page.get_by_role("button", name="Approve", exact=True).click()
+    until(page, "completed")
+    expect(page.locator("details[data-state=done]")).to_have_count(1)
+    assert [tool for tool, _ in mortal.effect_lines()] == ["restart_service"]
+
+
+def test_eight_live_tabs_share_what_the_browser_can_connect(person: Person) -> None:
+    expected = calm(person, ANSWER)
+    page = person.say(ANSWER)
+    tabs = [person.tab(page.url) for _ in range(7)]
+    for tab in tabs:
+        until(tab, "completed")
+        assert transcript(tab) == expected
+
+
+def test_eight_tabs_of_eight_conversations_all_come_to_their_end(person: Person) -> None:
+    expected = calm(person, ANSWER)
+    tabs = [person.say(ANSWER), *(person.tab(person.address) for _ in range(7))]
+    for tab in tabs[1:]:
+        send(tab, ANSWER)
+    for tab in tabs:
+        tab.wait_for_url("**/c/*")
+        expect(tab.locator("header .pill[data-status=completed]")).to_be_visible()
+        expect(tab.locator("[role=log]")).to_contain_text("The end.")
+        expect(tab.locator("[data-live=true]")).to_have_count(0)
+        assert transcript(tab) == expected
+    assert len({conversation_of(tab) for tab in tabs}) == 8
+
+
+def test_two_answers_in_reverse_order_reach_their_calls(person: Person) -> None:
+    page = person.say("two services")
+    expect(page.locator("[data-card]")).to_have_count(2)
+    first, second = (page.locator("[data-card]").nth(n) for n in (0, 1))
+    expect(first).to_contain_text("web")
+    second.get_by_role("button", name="Deny").click()
+    expect(page.locator("[data-card]")).to_have_count(1)
+    expect(first).to_contain_text("web")
+    first.get_by_role("button", name="Approve", exact=True).click()
+    until(page, "completed")
+    cards = page.locator("details[data-state]")
+    expect(cards.filter(has_text="restart_service").nth(0)).to_have_attribute("data-state", "done")
+    expect(cards.filter(has_text="restart_service").nth(1)).to_have_attribute("data-state", "denied")
+
+
+def test_of_two_tabs_that_decide_at_once_one_wins_and_the_other_is_told(person: Person) -> None:
+    page = person.say("restart the service")
+    expect(page.locator("[data-card]")).to_be_visible()
+    second = person.tab(page.url)
+    expect(second.locator("[data-card]")).to_be_visible()
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    second.route("**/api/approvals/*", hold)
+    second.get_by_role("button", name="Deny").click()
+    page.get_by_role("button", name="Approve", exact=True).click()
+    until(page, "completed")
+    held[0].continue_()
+    expect(second.get_by_role("alert")).to_contain_text("admin decided first")
+    expect(second.get_by_role("alert")).to_contain_text("approved")
+    until(second, "completed")
+    assert transcript(second) == transcript(page)
