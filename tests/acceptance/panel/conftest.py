@@ -18,6 +18,8 @@ from tests.acceptance.conftest import ServerProcess
 PATIENCE_MS = 60_000
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
+expect.set_options(timeout=PATIENCE_MS)
+
 STATUS = "header .pill"
 
 _TRANSCRIPT = """() => {

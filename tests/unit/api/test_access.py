@@ -145,16 +145,23 @@ async def test_health_needs_no_token_and_readiness_says_less_without(server: Run
 
 
 async def test_every_answer_has_the_security_headers(client: httpx2.AsyncClient) -> None:
-    for path in ("/api/healthz", "/api/turns", "/api/nope", "/", "/login?key=x", "/metrics", "/api/turns?limit=0"):
+    for path in ("/api/healthz", "/api/turns", "/api/nope", "/login?key=x", "/metrics", "/api/turns?limit=0"):
         headers = (await client.get(path)).headers
-        allowed = "'self'" if path == "/" else "'none'"  # the page is the one answer that loads something
-        assert f"default-src {allowed}" in headers["content-security-policy"]
+        assert "default-src 'none'" in headers["content-security-policy"]
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["referrer-policy"] == "no-referrer"
         assert headers["cache-control"] == "no-store"
         assert "access-control-allow-origin" not in headers
         assert "server" not in headers
+
+
+async def test_the_page_loads_nothing_but_its_own(client: httpx2.AsyncClient) -> None:
+    headers = (await client.get("/")).headers
+    assert "default-src 'self'" in headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-cache"
 
 
 # -- Host -------------------------------------------------------------------------------------------------------------
