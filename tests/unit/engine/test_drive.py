@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+from langgraph.errors import GraphDrained
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
@@ -141,6 +142,18 @@ async def test_an_error_behind_the_last_commit_does_not_make_a_finished_turn_a_f
             failpoints.arm("")
         assert (turn.status, turn.failure) == (TurnStatus.COMPLETED, None)
         assert await done(house, accepted) == ["one"]
+
+
+async def test_a_node_that_says_it_was_drained_though_nobody_asked_ends_the_turn(tmp_path: Path) -> None:
+    def node(state: MessagesState) -> MessagesState:
+        raise GraphDrained("by itself")
+
+    graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node").compile()
+    async with open_house(tmp_path / "db", hosted("agent", graph)) as house:
+        accepted = await house.send("go")
+        turn = await house.until(accepted)
+        assert turn.status is TurnStatus.FAILED
+        assert await house.outcomes(accepted) == ["failed"]
 
 
 async def test_what_escapes_the_tools_node_is_a_tool_failure(tmp_path: Path) -> None:
