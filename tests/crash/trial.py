@@ -27,6 +27,7 @@ SPECIAL = {
     "resume": "failed_then_resumed",
     "tool_intent": "four_step_job",
     "tool_call": "three_at_once",
+    "tool_result": "three_at_once",
     "task_writes": "three_at_once",
     "model_call": "four_step_job",
     "step_checkpoint": "four_step_job",
