@@ -102,6 +102,7 @@ class AttemptLedger:
         calls: Calls,
         grace_seconds: Callable[[], float],
         reached: Callable[[Failure], object] = lambda _: None,
+        *,
         draining: Callable[[], bool] = lambda: False,
     ) -> None:
         """`settings`: of the agent. `grace_seconds`, `draining`: see `Ledger`. `reached` is told of a limit, on any thread: a

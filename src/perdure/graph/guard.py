@@ -112,8 +112,8 @@ class _GuardedCall:
         """It was started before. What runs are the arguments it was started with: they were approved, where that is needed.
         What a person said of it comes first; and a call that was `once` when it was started stays so, whatever its tool is
         called by now."""
-        once = record.call.effect is EffectClass.ONCE
-        call = replace(self.call, arguments=record.call.arguments, **({"effect": EffectClass.ONCE} if once else {}))
+        effect = EffectClass.ONCE if record.call.effect is EffectClass.ONCE else self.call.effect
+        call = replace(self.call, arguments=record.call.arguments, effect=effect)
         if record.paused:
             return await self._start(call, resumed=record.error == ledger.PAUSED)
         verdict = self.attempt.verdict(gates.uncertain(record, self.attempt.policy).id)
