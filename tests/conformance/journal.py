@@ -102,7 +102,7 @@ class Journal:
         )
 
     async def claim(
-        self, agents: Mapping[str, int | None] | None = None, *, suspects: bool = False
+        self, agents: Mapping[str, int | None] | None = None, *, suspects: bool = False, asking: bool = False
     ) -> LeasedAttempt | None:
         now = self.clock.now()
         return await self.store.claim(
@@ -110,6 +110,7 @@ class Journal:
             suspects=suspects,
             now=now,
             lease_expires_at=now + timedelta(seconds=LEASE_SECONDS),
+            asking=asking,
         )
 
     async def claimed(self) -> LeasedAttempt:

@@ -9,11 +9,12 @@ from datetime import timedelta
 import pytest
 from langchain_core.runnables import RunnableConfig
 
+from perdure.effects import EffectClass, Gate, GateRequest
 from perdure.errors import LeaseLost
 from perdure.events import EventKind
-from perdure.ledger import ToolCall
-from perdure.store.base import LeasedAttempt, Question
-from perdure.turns import CardState, FailureCode, Limits, Outcome, TurnStatus
+from perdure.ledger import NOT_BEGUN, PAUSED, ToolCall, idempotency_key
+from perdure.store.base import LeasedAttempt, Question, StoredResult
+from perdure.turns import CardState, DecisionKind, FailureCode, Limits, Outcome, TurnStatus, Verdict
 from tests.conformance.journal import BROKEN, LEASE_SECONDS, OWNER, Journal, intend, step, work
 
 # -- claim ----------------------------------------------------------------------------------------------------------------
@@ -89,6 +90,138 @@ async def test_a_turn_that_keeps_failing_without_progress_is_claimed_as_a_suspec
     assert await journal.store.suspects_due(["agent"], journal.clock.now()) == 1
     assert await journal.claim() is None
     assert await journal.claim(suspects=True) is not None
+
+
+# -- a suspect whose call is uncertain ----------------------------------------------------------------------------------
+
+
+def _charge(effect: EffectClass = EffectClass.ONCE) -> ToolCall:
+    return ToolCall("c-1", "charge_card", {"amount": 5}, "m-1", effect=effect)
+
+
+def _what_became_of_it(attempt: LeasedAttempt, starts: int = 1) -> Question:
+    call = _charge()
+    gate = GateRequest(
+        gate=Gate.UNCERTAIN,
+        key=idempotency_key(attempt.turn.id, call),
+        call_id=call.id,
+        message_id=call.message_id,
+        tool=call.name,
+        server=None,
+        arguments=call.arguments,
+        effect=call.effect,
+        starts=starts,
+    )
+    return Question(gate.id, gate.value(), gate)
+
+
+async def _suspect(journal: Journal, call: ToolCall | None = None, *, recorded: bool = False, why: str = "") -> str:
+    """A turn that died as often as a suspect does, and last in this call; its id."""
+    attempt = await journal.running()
+    for deaths in range(1, Limits().suspect_after + 1):
+        if call is not None and deaths == Limits().suspect_after:
+            key = await intend(attempt, call)
+            if why:
+                attempt.unknown(key, why)
+            if recorded:
+                attempt.record(key, StoredResult("msgpack", b"done"), "success")
+            await journal.store.check()
+        await journal.die(attempt)
+        journal.clock.advance(60)
+        if deaths < Limits().suspect_after:
+            attempt = await journal.claimed()
+    return attempt.turn.id
+
+
+async def test_a_suspect_with_an_uncertain_call_is_claimed_to_ask_and_stays_a_suspect(journal: Journal) -> None:
+    turn = await _suspect(journal, _charge())
+    before = await journal.turn(turn)
+    asking = await journal.claim({"agent": 0}, asking=True)
+    assert asking is not None
+    assert (asking.turn.id, asking.asking, asking.turn.status) == (turn, True, TurnStatus.RUNNING)
+    await asking.park([_what_became_of_it(asking)], despite_cancel=True)
+    parked = await journal.turn(turn)
+    assert parked.status is TurnStatus.PARKED
+    assert (parked.attempts, parked.attempts_without_progress) == (before.attempts, before.attempts_without_progress)
+    (card,) = await journal.store.cards(OWNER, turn)
+    await journal.store.decide(OWNER, card.id, Verdict(DecisionKind.GIVE_UP, by=OWNER))
+    assert await journal.claim(asking=True) is None
+    assert await journal.claim() is None
+    alone = await journal.claim(suspects=True)
+    assert alone is not None
+    assert (alone.asking, alone.turn.attempts_without_progress) == (False, before.attempts_without_progress + 1)
+
+
+async def test_another_start_of_a_call_that_was_decided_on_is_asked_about_again(journal: Journal) -> None:
+    turn = await _suspect(journal, _charge())
+    asking = await journal.claim(asking=True)
+    assert asking is not None
+    await asking.park([_what_became_of_it(asking)], despite_cancel=True)
+    (card,) = await journal.store.cards(OWNER, turn)
+    await journal.store.decide(OWNER, card.id, Verdict(DecisionKind.RETRY, by=OWNER))
+    alone = await journal.claim(suspects=True)
+    assert alone is not None
+    await intend(alone, _charge())
+    await alone.release(Outcome.RELEASED)
+    again = await journal.claim(asking=True)
+    assert again is not None
+    await again.park([_what_became_of_it(again, starts=2)], despite_cancel=True)
+    assert [card.state for card in await journal.store.cards(OWNER, turn)] == [CardState.DECIDED, CardState.OPENED]
+
+
+@pytest.mark.parametrize("end", ["dies", "is released", "is retried"])
+async def test_an_attempt_to_ask_that_does_not_come_to_it_costs_the_turn_nothing(journal: Journal, end: str) -> None:
+    turn = await _suspect(journal, _charge())
+    before = await journal.turn(turn)
+    asking = await journal.claim(asking=True)
+    assert asking is not None
+    if end == "dies":
+        assert (await journal.die(asking)).status is TurnStatus.QUEUED
+        journal.clock.advance(60)
+    else:
+        await asking.release(Outcome.RELEASED if end == "is released" else Outcome.RETRIED)
+    after = await journal.turn(turn)
+    assert (after.attempts, after.attempts_without_progress) == (before.attempts, before.attempts_without_progress)
+    assert await journal.claim(asking=True) is not None
+
+
+async def test_only_what_a_person_must_tell_is_a_reason_to_ask(journal: Journal) -> None:
+    await _suspect(journal)
+    await _suspect(journal, _charge(EffectClass.KEYED))
+    await _suspect(journal, _charge(), recorded=True)
+    await _suspect(journal, _charge(), why=PAUSED)
+    await _suspect(journal, _charge(), why=NOT_BEGUN)
+    await intend(await journal.running(), _charge())
+    assert await journal.claim(asking=True) is None
+    uncertain = await _suspect(journal, _charge(), why="the server went away")
+    assert await journal.claim({"other": None}, asking=True) is None
+    found = await journal.claim(asking=True)
+    assert found is not None
+    assert found.turn.id == uncertain
+
+
+async def test_a_suspect_that_is_to_be_cancelled_asks_too_unless_its_cards_are_discarded(journal: Journal) -> None:
+    turn = await _suspect(journal, _charge())
+    await journal.store.cancel(OWNER, turn)
+    asking = await journal.claim(asking=True)
+    assert asking is not None
+    await asking.park([_what_became_of_it(asking)], despite_cancel=True)
+    assert (await journal.turn(turn)).status is TurnStatus.PARKED
+    await journal.store.cancel(OWNER, turn)
+    assert (await journal.turn(turn)).status is TurnStatus.QUEUED
+    assert await journal.claim(asking=True) is None
+    assert await journal.claim(suspects=True) is not None
+
+
+async def test_when_a_suspect_is_due_is_told_apart_from_other_delays(journal: Journal) -> None:
+    attempt = await journal.running()
+    await attempt.release(Outcome.RETRIED, not_before=journal.clock.now() + timedelta(seconds=5))
+    assert await journal.store.next_due(["agent"], suspects=True) is None
+    journal.clock.advance(5)
+    again = await journal.claimed()
+    later = journal.clock.now() + timedelta(seconds=7)
+    await again.release(Outcome.RETRIED, not_before=later)
+    assert await journal.store.next_due(["agent"], suspects=True) == later
 
 
 async def test_a_claim_that_nobody_waits_for_any_more_goes_back_to_the_queue(journal: Journal) -> None:

@@ -63,6 +63,18 @@ class Conclusion:
                 await self._attempt.release(Outcome.RELEASED)
         self._log.info("attempt ended", ending=name_of(ending))
 
+    async def ask(self, ledger: AttemptLedger) -> Sequence[Question]:
+        """The end of an attempt that was claimed to ask and for nothing else; what it asked. No code of the graph runs."""
+        unknown = self._unknown(ledger)
+        if unknown:
+            await self._attempt.park(unknown, despite_cancel=True)
+        else:  # a claim for nothing: not again at once
+            await self._attempt.release(
+                Outcome.RELEASED, not_before=self._clock.now() + timedelta(seconds=STORAGE_RETRY_SECONDS)
+            )
+        self._log.info("attempt ended", ending="asked" if unknown else str(Outcome.RELEASED))
+        return unknown
+
     # -- a cancel -----------------------------------------------------------------------------------------------------
 
     async def _undo(self, ledger: AttemptLedger, spoken: Sequence[Partial]) -> None:

@@ -190,7 +190,11 @@ class Drive:
             calls,
             self._grace_seconds,
             lambda limit: loop.call_soon_threadsafe(self._reach, limit),
+            draining=lambda: self._control.drain_requested,
         )
+        if self.attempt.asking:
+            self.parked = await self._conclusion.ask(self._ledger)
+            return
         self._began = self._clock.monotonic() - turn.spent.seconds
         ledger.current.set(self._ledger)
         ModelCalls(self._ledger).watch()
@@ -260,16 +264,22 @@ class Drive:
                 state,
                 answers,
                 await breakpoints_at(self._graph, state) if head.fault is None else Breakpoints(),
-                again=self.attempt.rewind is not None,
+                again=self.attempt.rewind is not None or self._retried(),
                 open_calls=has_open_calls(state),
                 rejected=rejection(head),
             )
             self._log.debug("turn planned", plan=type(decided).__name__)
             return await self._follow(decided, state, answers)
-        except GraphDrained:
+        except GraphDrained as error:
+            if not self._control.drain_requested:  # a node's own, or of a graph that it ran
+                return await self._breaking.failed(error)
             return self._breaking.drained()
         except GraphRecursionError:
             return await self._breaking.out_of_steps()
+
+    def _retried(self) -> bool:
+        """Attempts without progress came before this one: a park sets their count back, unless all it did was to ask."""
+        return self.attempt.turn.attempts_without_progress > 1
 
     async def _follow(self, decided: Plan, state: StateSnapshot, answers: Answers) -> Ending:
         sent: frozenset[str] = frozenset()

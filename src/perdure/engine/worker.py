@@ -1,8 +1,9 @@
 """Claims due turns and drives them, within the limits of this process, until it is drained.
 
 Wakes by the `queue` bell, by the time a delayed turn falls due and by the sweep; never by polling. Approvals that nobody
-decides in time are denied when their time is over. A turn with two
-attempts without progress may be the one that kills the process: it is driven alone, so that its neighbours do not pay.
+decides in time are denied when their time is over. A turn with two attempts without progress may be the one that kills the
+process: it is driven alone, so that its neighbours do not pay. What a person must tell of its calls is asked before that, at
+once and beside others: to ask, nothing of the turn has to run.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import structlog
 
 from perdure.clock import Clock
 from perdure.config import Settings
+from perdure.effects import OnUncertain
 from perdure.engine.drive import Drive
 from perdure.engine.lease import LeaseKeeper
 from perdure.engine.recovery import Recovery
@@ -146,9 +148,11 @@ class Worker:
         return self._settings.sweep_seconds
 
     async def _claim_all(self) -> None:
-        while self._alone is None:
+        while not self._draining:
             suspects = await self._suspects_due()
-            if suspects and not self._drives and await self._claim(suspects=True):
+            if suspects and await self._claim(suspects=True, asking=True):
+                continue
+            if suspects and self._alone is None and not self._drives and await self._claim(suspects=True):
                 return
             if self._gate_closed() or not self._has_room() or not await self._claim(suspects=False):
                 return
@@ -172,18 +176,21 @@ class Worker:
     def _has_room(self) -> bool:
         return len(self._drives) < self._settings.max_running
 
-    async def _claim(self, *, suspects: bool) -> bool:
+    async def _claim(self, *, suspects: bool, asking: bool = False) -> bool:
         cancels = self._cancels
         began, now = self._clock.monotonic(), self._clock.now()
         attempt = await self._store.claim(
-            agents={name: agent.settings.max_running for name, agent in self._agents.items()},
+            agents={
+                name: agent.settings.max_running for name, agent in self._agents.items() if not asking or _asks(agent)
+            },
             suspects=suspects,
             now=now,
             lease_expires_at=now + timedelta(seconds=self._settings.lease_seconds),
+            asking=asking,
         )
         if attempt is None:
             return False
-        self._start(attempt, began, alone=suspects)
+        self._start(attempt, began, alone=suspects and not asking)
         if cancels != self._cancels:  # a cancel that came between the claim and here found no drive
             await self._pass_on_cancels()
         return True
@@ -222,11 +229,12 @@ class Worker:
         self._transport.ring("queue")
 
     async def _next_look(self) -> float:
-        """Whoever waits for room or for a quiet process is rung when a drive ends."""
+        """Whoever waits for room or for a quiet process is rung when a drive ends; a suspect may have to ask before."""
         longest = self._settings.sweep_seconds
-        if not self._has_room() or self._gate_closed():
+        crowded = not self._has_room() or self._gate_closed()
+        if crowded and (self._draining or self.safe_mode):
             return longest
-        due = await self._store.next_due(self._agents)
+        due = await self._store.next_due(self._agents, suspects=crowded)
         if due is None:
             return longest
         return min(longest, max((due - self._clock.now()).total_seconds(), SHORTEST_LOOK_SECONDS))
@@ -292,6 +300,10 @@ class Worker:
             if drive.attempt.turn.id in requested:
                 drive.cancel()
         return True
+
+
+def _asks(agent: HostedGraph) -> bool:
+    return agent.policy.on_uncertain is OnUncertain.ASK
 
 
 async def _told(drive: Drive) -> None:

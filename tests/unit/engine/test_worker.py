@@ -23,8 +23,9 @@ from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.store import open_store
 from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
-from perdure.turns import CardState, FailureCode, Limits, TurnStatus
+from perdure.turns import Accepted, CardState, FailureCode, Limits, TurnStatus
 from tests.unit.engine.graphs import Values, World, agent, chain, questions
+from tests.unit.engine.guarded import Outside, guarded_agent
 from tests.unit.engine.house import ME, OWNER, House, hosted, make_house, open_house
 
 
@@ -330,6 +331,80 @@ async def test_new_turns_wait_for_a_suspect_only_after_its_patience(tmp_path: Pa
         poison.let("poison")
         await house.until(bad, TurnStatus.COMPLETED)
         await house.until(third, TurnStatus.COMPLETED)
+
+
+async def _suspect_beside_an_uncertain_call(path: Path, clock: FakeClock, outside: Outside, *agents: Any) -> Accepted:
+    """A turn that charged, and whose next step then killed two processes."""
+    outside.hold("after charge")
+    outside.hold("before look")
+    house = await make_house(path, *agents, clock=clock)
+    accepted = await house.send("call charge:a look:b", agent="agent")
+    await _within_patience(outside.entered["after charge"])
+    await house.die()
+    clock.advance(60)
+    for _ in range(Limits().suspect_after):
+        outside.entered["before look"].clear()
+        house = await make_house(path, *agents, clock=clock)
+        await _within_patience(outside.entered["before look"])
+        await house.die()
+        clock.advance(60)
+    return accepted
+
+
+async def _within_patience(event: asyncio.Event) -> None:
+    async with asyncio.timeout(20):
+        await event.wait()
+
+
+async def test_a_suspect_asks_beside_others_what_became_of_its_call_and_is_driven_alone_after_it(
+    tmp_path: Path,
+) -> None:
+    path, clock, outside, good = tmp_path / "db", FakeClock(), Outside(), World()
+    good.hold("good")
+    agents = [guarded_agent("ToolNode", outside), hosted("good", chain(good, "good"))]
+    bad = await _suspect_beside_an_uncertain_call(path, clock, outside, *agents)
+    outside.entered["before look"].clear()
+    async with open_house(path, *agents, clock=clock, max_running=1) as house:
+        neighbour = await house.send({"done": []}, agent="good")
+        await house.until(neighbour, TurnStatus.RUNNING)
+        clock.advance(1)
+        await house.until(bad, TurnStatus.PARKED)
+        assert (await house.turn(neighbour)).status is TurnStatus.RUNNING
+        (card,) = await house.waiting(bad)
+        assert (card.kind, card.call.tool if card.call else None) == ("uncertain", "charge")
+        assert not outside.entered["before look"].is_set()
+        await house.decide(card, "happened", result="it was charged")
+        await house.until(bad, TurnStatus.QUEUED)
+        good.let("good")
+        await _within_patience(outside.entered["before look"])
+        assert (await house.turn(neighbour)).status is TurnStatus.COMPLETED
+        later = await house.send({"done": []}, agent="good")
+        await asyncio.sleep(0.05)
+        assert (await house.turn(later)).status is TurnStatus.QUEUED
+        outside.let("before look")
+        await house.until(bad, TurnStatus.COMPLETED)
+        await house.until(later, TurnStatus.COMPLETED)
+        assert outside.count("charge") == 1
+        assert "it was charged" in (await house.messages(bad))[-1]
+
+
+async def test_a_suspect_asks_only_where_the_agent_asks_about_such_calls(tmp_path: Path) -> None:
+    path, clock, outside, good = tmp_path / "db", FakeClock(), Outside(), World()
+    good.hold("good")
+    agents = [guarded_agent("ToolNode", outside), hosted("good", chain(good, "good"))]
+    bad = await _suspect_beside_an_uncertain_call(path, clock, outside, *agents)
+    agents = [guarded_agent("ToolNode", outside, on_uncertain="retry"), agents[1]]
+    async with open_house(path, *agents, clock=clock) as house:
+        neighbour = await house.send({"done": []}, agent="good")
+        await house.until(neighbour, TurnStatus.RUNNING)
+        clock.advance(1)
+        house.transport.ring("queue")
+        await asyncio.sleep(0.05)
+        assert (await house.turn(bad)).status is TurnStatus.QUEUED
+        outside.let("after charge")
+        outside.let("before look")
+        good.let("good")
+        await house.until(bad, TurnStatus.COMPLETED)
 
 
 async def test_after_too_many_unclean_starts_running_turns_are_left_alone_until_it_is_quiet(tmp_path: Path) -> None:

@@ -258,7 +258,15 @@ class SQLiteAttempt(Fenced):
 
         def transaction(connection: apsw.Connection) -> list[Event]:
             write_events(connection, buffered)
-            return endings.park(connection, self.turn, self._seqs, questions, now, despite_cancel=despite_cancel)
+            return endings.park(
+                connection,
+                self.turn,
+                self._seqs,
+                questions,
+                now,
+                despite_cancel=despite_cancel,
+                worked=not self.asking,
+            )
 
         await self._end(transaction, buffered)
         failpoint("park.after")
@@ -285,9 +293,7 @@ class SQLiteAttempt(Fenced):
         now = self._tools.clock.now()
 
         def transaction(connection: apsw.Connection) -> list[Event]:
-            return endings.give_back(
-                connection, self.turn, self._seqs, outcome, now, not_before=not_before, error=error
-            )
+            return self._give_back(connection, outcome, now, not_before, error)
 
         await self._end(transaction, ())
         failpoint("release.after")
@@ -301,12 +307,29 @@ class SQLiteAttempt(Fenced):
         def transaction(connection: apsw.Connection) -> list[Event]:
             self._check_fence(connection)
             self._count_time(connection, worked)
-            return endings.give_back(
-                connection, self.turn, self._seqs, Outcome.RELEASED, now, not_before=not_before, error=error
-            )
+            return self._give_back(connection, Outcome.RELEASED, now, not_before, error)
 
         await self._tools.writer.submit(transaction, committed=self._tell_end)
         failpoint("release.after")
+
+    def _give_back(
+        self,
+        connection: apsw.Connection,
+        outcome: Outcome,
+        now: datetime,
+        not_before: datetime | None,
+        error: str | None,
+    ) -> list[Event]:
+        return endings.give_back(
+            connection,
+            self.turn,
+            self._seqs,
+            outcome,
+            now,
+            counted=not self.asking,
+            not_before=not_before,
+            error=error,
+        )
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import apsw
 
 from perdure.events import Event, EventKind, RewindReason
+from perdure.ledger import NOT_BEGUN, PAUSED
 from perdure.store.base import Recovered, rewind_reason
 from perdure.store.sqlite import calls, cards
 from perdure.store.sqlite.calls import KnownCall
@@ -50,43 +51,55 @@ class Claimed:
     repeats: tuple[str, int]
     """Its last tool call, and how often in a row."""
 
+    asking: bool = False
+    """Claimed to ask only: it does no work, so it is not counted."""
 
-def claimable(
-    connection: apsw.Connection, limits: Limits, *, agents: Mapping[str, int | None], suspects: bool, now: datetime
-) -> bool:
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a claim looks for, as in `Store.claim`."""
+
+    agents: Mapping[str, int | None]
+    suspects: bool
+    asking: bool
+    now: datetime
+
+
+def claimable(connection: apsw.Connection, limits: Limits, wanted: Wanted) -> bool:
     """Whether `claim` would do anything: only reads, so that a look at an empty queue costs no commit."""
     if QUERIES.one(connection, "queued") is None:
         return False
-    if QUERIES.one(connection, "delay_over", now=micros(now)) is not None:
+    if QUERIES.one(connection, "delay_over", now=micros(wanted.now)) is not None:
         return True
-    return _next(connection, limits, agents, suspects, now) is not None
+    return _next(connection, limits, wanted) is not None
 
 
-def _next(
-    connection: apsw.Connection, limits: Limits, agents: Mapping[str, int | None], suspects: bool, now: datetime
-) -> Turn | None:
+def _next(connection: apsw.Connection, limits: Limits, wanted: Wanted) -> Turn | None:
+    if wanted.asking:
+        return turn_of(
+            connection,
+            "claim_next_to_ask",
+            agents=to_json(wanted.agents),
+            suspect_after=limits.suspect_after,
+            known_reasons=to_json([PAUSED, NOT_BEGUN]),
+            now=micros(wanted.now),
+        )
     return turn_of(
         connection,
         "claim_next",
-        agents=to_json(agents),
-        suspects=int(suspects),
+        agents=to_json(wanted.agents),
+        suspects=int(wanted.suspects),
         suspect_after=limits.suspect_after,
-        now=micros(now),
+        now=micros(wanted.now),
     )
 
 
 def claim(
-    connection: apsw.Connection,
-    owner: Owner,
-    limits: Limits,
-    *,
-    agents: Mapping[str, int | None],
-    suspects: bool,
-    now: datetime,
-    lease_expires_at: datetime,
+    connection: apsw.Connection, owner: Owner, limits: Limits, wanted: Wanted, *, lease_expires_at: datetime
 ) -> Claimed | None:
     """queued → running for the next due turn: attempt counted, seqs reserved, and a rewind where one is due."""
-    found = _next(connection, limits, agents, suspects, now)
+    now = wanted.now
+    found = _next(connection, limits, wanted)
     if found is None:
         QUERIES.run(connection, "delays_clear", now=micros(now))
         return None
@@ -97,6 +110,7 @@ def claim(
         "turn_claim",
         id=found.id,
         epoch=found.epoch,
+        counted=int(not wanted.asking),
         lease_owner=owner.name,
         lease_expires_at=micros(lease_expires_at),
     )
@@ -119,6 +133,7 @@ def claim(
         first + SEQ_BLOCK,
         calls.known(connection, turn.id) if row["tool_calls"] else {},
         (row["repeated"], row["repeats"]),
+        wanted.asking,
     )
 
 

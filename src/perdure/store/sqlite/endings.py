@@ -35,9 +35,11 @@ def park(
     now: datetime,
     *,
     despite_cancel: bool,
+    worked: bool,
 ) -> list[Event]:
     """running → parked with a card for each new question; what was told so far stays told. On to queued at once, without
-    cards, when a cancel came meanwhile: a person who has spoken is not asked, unless what a call did must be said."""
+    cards, when a cancel came meanwhile: a person who has spoken is not asked, unless what a call did must be said.
+    `worked`: the attempt ran code of the graph, and did not break."""
     asks = _must_ask(connection, turn, despite_cancel)
     events = []
     for card in cards.new_cards(connection, turn, questions, now) if asks else ():
@@ -47,7 +49,7 @@ def park(
         write_event(connection, event)
         events.append(event)
     _leave(connection, turn, seqs, Outcome.PARKED, now)
-    guarded(connection, "turn_park", id=turn.id, epoch=turn.epoch, committed_seq=seqs.last)
+    guarded(connection, "turn_park", id=turn.id, epoch=turn.epoch, committed_seq=seqs.last, worked=int(worked))
     if not asks:
         guarded(connection, "turn_unpark", id=turn.id, epoch=turn.epoch)
     return events
@@ -80,17 +82,18 @@ def give_back(
     outcome: Outcome,
     now: datetime,
     *,
+    counted: bool,
     not_before: datetime | None,
     error: str | None,
 ) -> list[Event]:
-    """running → queued. A planned release spends no attempt, a retry does."""
+    """running → queued. A planned release takes an attempt that was counted back, a retry does not."""
     _leave(connection, turn, seqs, outcome, now, error=error)
     guarded(
         connection,
         "turn_give_back",
         id=turn.id,
         epoch=turn.epoch,
-        spent=int(outcome is Outcome.RETRIED),
+        spent=int(outcome is Outcome.RETRIED or not counted),
         not_before=micros(not_before) if not_before else None,
     )
     return []

@@ -50,6 +50,7 @@ class Fenced:
     def __init__(self, claimed: Claimed, tools: AttemptTools) -> None:
         self.turn = claimed.turn
         self.number = claimed.turn.epoch
+        self.asking = claimed.asking
         self._tools = tools
         self._loop = asyncio.get_running_loop()
         self._outlet = Outlet(lambda event: publish(tools.notify, event), tools.notify.publish)

@@ -201,6 +201,23 @@ SELECT * FROM turns WHERE accept_number = (
     WHERE a.value IS NULL
        OR (SELECT count(*) FROM turns r WHERE r.status = 'running' AND r.agent = a.key) < a.value)
 
+-- claim_next_to_ask --
+-- The due queued suspect with the lowest accept number of which a person must say what became of a call: a started `once`
+-- call (that did not stop for a known reason) whose last start nobody has decided on.
+SELECT t.* FROM turns t INDEXED BY turns_tried
+WHERE t.status = 'queued' AND t.attempts_without_progress > 0 AND t.attempts_without_progress >= :suspect_after
+  AND t.agent IN (SELECT key FROM json_each(:agents)) AND (t.not_before IS NULL OR t.not_before <= :now)
+  AND t.discards_cards = 0
+  AND EXISTS (
+    SELECT 1 FROM tool_calls c
+    WHERE c.turn = t.id AND c.state = 'started' AND c.effect_class = 'once'
+      AND (c.error IS NULL OR c.error NOT IN (SELECT value FROM json_each(:known_reasons)))
+      AND NOT EXISTS (
+        SELECT 1 FROM cards k
+        WHERE k.turn = t.id AND k.call_key = c.key AND k.kind = 'uncertain' AND k.state = 'decided'
+          AND json_extract(k.request, '$.starts') = c.starts))
+ORDER BY t.accept_number LIMIT 1
+
 -- queued --
 -- Whether any turn is queued.
 SELECT 1 FROM turns WHERE status = 'queued' LIMIT 1
@@ -214,9 +231,9 @@ SELECT 1 FROM turns WHERE status = 'queued' AND not_before <= :now LIMIT 1
 UPDATE turns SET not_before = NULL WHERE status = 'queued' AND not_before <= :now
 
 -- turn_claim --
--- queued to running: a new epoch, the attempt counted before any work.
-UPDATE turns SET status = 'running', epoch = epoch + 1, attempts = attempts + 1,
-    attempts_without_progress = attempts_without_progress + 1, not_before = NULL,
+-- queued to running: a new epoch, the attempt counted before any work (`counted` 0: it will not do any).
+UPDATE turns SET status = 'running', epoch = epoch + 1, attempts = attempts + :counted,
+    attempts_without_progress = attempts_without_progress + :counted, not_before = NULL,
     lease_owner = :lease_owner, lease_expires_at = :lease_expires_at, working = 0
 WHERE id = :id AND status = 'queued' AND epoch = :epoch
 RETURNING *
@@ -270,8 +287,10 @@ UPDATE turns SET tool_calls = tool_calls + 1, repeated = :repeated, repeats = :r
 WHERE id = :id AND epoch = :epoch AND status = 'running'
 
 -- turn_park --
--- running to parked: the attempt ended as planned, and what was told so far stays told.
-UPDATE turns SET status = 'parked', lease_owner = NULL, lease_expires_at = NULL, attempts_without_progress = 0,
+-- running to parked: the attempt ended as planned, and what was told so far stays told. One that did no work (`worked` 0)
+-- says nothing about the work.
+UPDATE turns SET status = 'parked', lease_owner = NULL, lease_expires_at = NULL,
+    attempts_without_progress = CASE WHEN :worked THEN 0 ELSE attempts_without_progress END,
     committed_seq = :committed_seq
 WHERE id = :id AND epoch = :epoch AND status = 'running'
 
@@ -307,9 +326,10 @@ SELECT * FROM turns
 WHERE id = :id AND epoch = :epoch AND status = 'running' AND (lease_owner <> :owner OR lease_expires_at <= :now)
 
 -- next_due --
--- When the earliest delayed turn of these agents becomes due.
+-- When the earliest delayed turn of these agents with so many attempts without progress becomes due.
 SELECT min(not_before) AS due FROM turns
 WHERE status = 'queued' AND not_before IS NOT NULL AND +agent IN (SELECT value FROM json_each(:agents))
+  AND +attempts_without_progress >= :least
 
 -- suspects_due --
 -- How many due turns must be driven alone.

@@ -150,9 +150,11 @@ class Reading:
 
     # -- the engine's -------------------------------------------------------------------------------------------------
 
-    async def next_due(self, agents: Collection[str]) -> datetime | None:
+    async def next_due(self, agents: Collection[str], *, suspects: bool = False) -> datetime | None:
+        least = self._limits.suspect_after if suspects else 0
+
         def read(connection: apsw.Connection) -> datetime | None:
-            row = QUERIES.one(connection, "next_due", agents=to_json(list(agents)))
+            row = QUERIES.one(connection, "next_due", agents=to_json(list(agents)), least=least)
             return instant_or_none(row["due"]) if row else None
 
         return self._readers.look(read)

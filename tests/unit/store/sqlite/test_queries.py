@@ -103,11 +103,30 @@ def test_what_calls_and_decisions_cost_does_not_grow_with_the_journal(name: str)
     assert not [line for line in plan if _scans(line) and not line.endswith(partial)], plan
 
 
+def test_who_must_be_asked_is_looked_for_among_the_suspects_alone() -> None:
+    connection = apsw.Connection(":memory:")
+    for migration in known():
+        connection.execute(migration.path.read_text())
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES['claim_next_to_ask']}", _Anything())]
+    assert not [line for line in plan if _scans(line)], plan
+    assert any(line.startswith("SEARCH t USING INDEX turns_tried") for line in plan), plan
+    assert any(line.startswith("SEARCH c ") and "tool_calls_of_turn (turn=?)" in line for line in plan), plan
+    assert any(line.startswith("SEARCH k ") and "(turn=?)" in line for line in plan), plan
+
+
 def test_no_count_for_the_metrics_reads_every_turn() -> None:
     connection = apsw.Connection(":memory:")
     for migration in known():
         connection.execute(migration.path.read_text())
-    for name in ("turns_by_status", "oldest_queued", "orphans", "next_due", "suspects_due", "claim_next"):
+    for name in (
+        "turns_by_status",
+        "oldest_queued",
+        "orphans",
+        "next_due",
+        "suspects_due",
+        "claim_next",
+        "claim_next_to_ask",
+    ):
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", _Anything())]
         read = [line for line in plan if line.startswith("SCAN") and "turns" in line and "INDEX" not in line]
         assert not read, (name, plan)
