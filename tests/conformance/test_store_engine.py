@@ -554,6 +554,32 @@ async def test_a_cancelled_orphan_is_queued_at_once_even_for_a_manual_agent(jour
     assert (await journal.claimed()).turn.cancel_requested_at is not None
 
 
+async def test_a_cancel_of_a_turn_that_died_too_often_has_one_attempt_of_its_own(journal: Journal) -> None:
+    turn = await _suspect(journal)
+    last = await journal.claim(suspects=True)
+    assert last is not None
+    await journal.store.cancel(OWNER, turn)
+    assert (await journal.die(last)).status is TurnStatus.QUEUED
+    cancelling = await journal.claim(suspects=True)
+    assert cancelling is not None
+    assert cancelling.turn.cancel_requested_at is not None
+    await cancelling.finish(TurnStatus.CANCELLED)
+    assert (await journal.turn(turn)).status is TurnStatus.CANCELLED
+
+
+async def test_a_turn_that_kills_the_process_while_it_is_cancelled_is_given_up(journal: Journal) -> None:
+    turn = await _suspect(journal)
+    await journal.store.cancel(OWNER, turn)
+    for expected in (TurnStatus.QUEUED, TurnStatus.FAILED):
+        attempt = await journal.claim(suspects=True)
+        assert attempt is not None
+        assert (await journal.die(attempt)).status is expected
+    ended = await journal.turn(turn)
+    assert ended.failure is not None
+    assert ended.failure.reason == "attempts_exhausted"
+    assert "only had to cancel it" in ended.failure.message
+
+
 async def test_after_an_orphan_was_moved_on_its_attempt_numbers_nothing_any_more(journal: Journal) -> None:
     attempt = await journal.running()
     journal.clock.advance(LEASE_SECONDS + 1)

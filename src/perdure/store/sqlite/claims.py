@@ -188,15 +188,18 @@ def recover(
 
 
 def _verdict(turn: Turn, limits: Limits, manual: bool) -> Failure | None:
-    """Why the orphan ends; None to drive it again."""
-    if turn.attempts_without_progress >= limits.max_attempts:
+    """Why the orphan ends; None to drive it again. A cancel has one attempt more, which does no step of the graph: what
+    the steps did before is no reason not to honour it."""
+    more = 0 if turn.cancel_requested_at is None else 1
+    if turn.attempts_without_progress >= limits.max_attempts + more:
+        cancelled = " The last of them only had to cancel it." if more else ""
         return Failure(
             FailureCode.ATTEMPTS_EXHAUSTED,
             "attempts_exhausted",
             f"The process died {turn.attempts_without_progress} times in a row while it worked on this turn, without "
-            "progress in between. Look at what the turn's last step does, then resume it.",
+            f"progress in between.{cancelled} Look at what the turn's last step does, then resume it.",
         )
-    if turn.attempts >= limits.total_attempts:
+    if turn.attempts >= limits.total_attempts + more:
         return Failure(
             FailureCode.ATTEMPTS_EXHAUSTED,
             "attempt_cap",

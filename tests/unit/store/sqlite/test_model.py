@@ -570,7 +570,8 @@ class JournalMachine(RuleBasedStateMachine):
             zombie = self.live.pop(turn.id, None)
             if zombie is not None:
                 self.zombies.append(zombie)
-            spent = turn.without_progress >= LIMITS.max_attempts or turn.attempts >= LIMITS.total_attempts
+            more = int(turn.cancel)
+            spent = turn.without_progress >= LIMITS.max_attempts + more or turn.attempts >= LIMITS.total_attempts + more
             if spent or (manual and not turn.cancel):
                 self.end(turn, TurnStatus.FAILED if spent else TurnStatus.INTERRUPTED)
             else:
