@@ -49,6 +49,9 @@ PAUSED = "it asked a question of its own and goes on from its start when it is a
 NOT_BEGUN = "it was cancelled before it began"
 """Why a call is STARTED whose tool was never reached: not uncertain either."""
 
+NOT_UNCERTAIN = frozenset({PAUSED, NOT_BEGUN})
+"""What makes a STARTED call no uncertain one."""
+
 
 class CallState(StrEnum):
     STARTED = "started"
@@ -83,7 +86,7 @@ class CallRecord:
     @property
     def paused(self) -> bool:
         """Its tool stopped by itself to be run again, or was never reached: nobody needs to be asked."""
-        return self.state is CallState.STARTED and self.error in {PAUSED, NOT_BEGUN}
+        return self.state is CallState.STARTED and self.error in NOT_UNCERTAIN
 
 
 class Ledger(Protocol):

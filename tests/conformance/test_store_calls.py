@@ -257,6 +257,48 @@ async def test_a_large_result_is_not_stored_twice_for_long(journal: Journal) -> 
     assert (await journal.store.statistics())["database_bytes"] < max(before, 10_000_000) * 1.5
 
 
+async def test_the_writes_of_a_task_settle_its_own_calls_alone(journal: Journal) -> None:
+    attempt = await journal.running()
+    elsewhere = await intend(attempt, call(8), task="another task")
+    attempt.record(elsewhere, RESULT, "success")
+    started = await intend(attempt, call(9), task="another task")
+    await drive(attempt, 1, task=None)
+    states = {each.key: (each.state, each.result) for each in await ledger(journal, attempt)}
+    assert states.pop(elsewhere) == (CallState.RECORDED, RESULT)
+    assert states.pop(started) == (CallState.STARTED, None)
+    assert list(states.values()) == [(CallState.SETTLED, None)]
+
+
+async def test_a_call_that_another_task_makes_again_is_settled_by_that_one(journal: Journal) -> None:
+    attempt = await journal.running()
+    made = ToolCall("c-0", "tool", {"x": 0}, "m-1")
+    key = await intend(attempt, made, task="the first task")
+    attempt.record(key, RESULT, "success")
+    await journal.die(attempt)
+    again = await journal.claimed()
+    with pytest.raises(RuntimeError, match="after the effect"):
+        await drive(again, 1, fails=["c-0"], task="the first task")
+    assert [each.state for each in await ledger(journal, again)] == [CallState.RECORDED]
+    await journal.die(again)
+    last = await journal.claimed()
+    await drive(last, 1)
+    (known,) = await ledger(journal, last)
+    assert (known.key, known.state, known.result, known.starts) == (key, CallState.SETTLED, None, 3)
+
+
+async def test_no_write_settles_a_call_that_was_recorded_for_another_task(journal: Journal) -> None:
+    """Also over a restart, where what was recorded is read from the database."""
+    attempt = await journal.running()
+    key = await intend(attempt, call(8), task="another task")
+    attempt.record(key, RESULT, "success")
+    await journal.die(attempt)
+    again = await journal.claimed()
+    await drive(again, 2)
+    states = {each.key: each.state for each in await ledger(journal, again)}
+    assert states.pop(key) is CallState.RECORDED
+    assert set(states.values()) == {CallState.SETTLED}
+
+
 # -- the fence ------------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +323,29 @@ async def test_an_attempt_that_lost_its_turn_changes_no_call(journal: Journal, w
     await new.finish(TurnStatus.COMPLETED)
     with pytest.raises(LeaseLost):
         new.record(key, RESULT, "success")
+
+
+@pytest.mark.parametrize("told", ["before", "after"])
+async def test_a_result_that_comes_after_the_lease_was_lost_is_nobodys(journal: Journal, told: str) -> None:
+    """Whether or not the attempt knows already that it lost its turn, and whatever the new owner made of the call."""
+    old = await journal.running()
+    key = await intend(old, call(), task="t-1")
+    journal.clock.advance(LEASE_SECONDS + 1)
+    assert await journal.recover(old) is not None
+    new = await journal.claimed()
+    await intend(new, call(), task="t-2")
+    new.record(key, StoredResult("msgpack", b"of the new owner"), "error")
+    before = await ledger(journal, new)
+    if told == "before":
+        assert not await asyncio.to_thread(old.renew, journal.clock.now())
+        with pytest.raises(LeaseLost):
+            old.record(key, RESULT, "success")
+    else:
+        old.record(key, RESULT, "success")
+    assert await ledger(journal, new) == before
+    assert (before[0].result, before[0].status) == (StoredResult("msgpack", b"of the new owner"), "error")
+    assert isinstance(old.latched, LeaseLost)
+    assert new.latched is None
 
 
 async def test_a_record_of_a_call_nobody_started_latches(journal: Journal) -> None:

@@ -95,6 +95,21 @@ async def test_everything_that_waits_is_paged_oldest_first(journal: Journal) -> 
     assert {card.id for card in of_last.items} == {*made[4:]}
 
 
+async def test_the_cards_of_one_park_are_listed_in_the_order_in_which_they_were_asked(journal: Journal) -> None:
+    names = [f"tool-{number}" for number in (7, 3, 9, 1, 8, 2, 6, 4, 5)]
+    attempt = await journal.parked(*(gate(name) for name in names))
+    for scope in (OWNER, None):
+        listed: list[str] = []
+        cursor: str | None = None
+        while len(listed) < len(names):
+            page = await journal.store.approvals(scope, OWNER, limit=2, cursor=cursor)
+            listed += [card.call.tool for card in page.items if card.call is not None]
+            cursor = page.next
+        assert (listed, cursor) == (names, None)
+    opened = [card.opened_at for card in await journal.store.cards(OWNER, attempt.turn.id)]
+    assert opened == sorted(opened) and opened[0] == journal.clock.now()
+
+
 async def test_a_person_sees_its_own_cards_and_those_that_name_it_and_an_operator_all(journal: Journal) -> None:
     attempt = await journal.parked(gate("hidden"), gate("named", deciders=(STRANGER, "clara")))
     cards = await journal.cards(attempt.turn.id)

@@ -12,7 +12,7 @@ from perdure.api.errors import sentence
 from perdure.api.shapes import PageQuery, Reply, Request
 from perdure.effects import INTERRUPT
 from perdure.errors import BadRequest
-from perdure.ledger import CallState
+from perdure.ledger import NOT_UNCERTAIN, CallState
 from perdure.store.base import Decided, StoredCall
 from perdure.turns import DECISIONS, Card, CardState, DecisionKind, Turn, TurnStatus, Verdict
 
@@ -201,15 +201,16 @@ class CallReply(Reply):
     server: str | None
     arguments: dict[str, Any] = Field(description="What ran last: the model's, or those a person approved.")
     effect_class: Literal["read", "keyed", "checkable", "once"]
-    state: Literal["running", "done", "unknown"] = Field(
-        description="`unknown`: it was started, and what came of it was never recorded."
+    state: Literal["running", "done", "paused", "unknown"] = Field(
+        description="`unknown`: it was started, and what came of it was never recorded. `paused`: its tool asked a question "
+        "of its own, or was never reached; it runs from its start when the turn goes on."
     )
     status: Literal["success", "error"] | None
     starts: int = Field(description="How often it was started, over all attempts.")
     attempt: int = Field(description="The attempt that started it last.")
     started_at: datetime
     ended_at: datetime | None
-    error: str | None = Field(description="Why the outcome is not known.")
+    error: str | None = Field(description="Why it is `paused`, or why the outcome is not known.")
 
     @classmethod
     def of(cls, call: StoredCall, turn: Turn) -> CallReply:
@@ -236,5 +237,7 @@ def _shown(call: StoredCall, turn: Turn) -> str:
     """A started call is under way only while the attempt that started it lives."""
     if call.state is not CallState.STARTED:
         return "done"
+    if call.error in NOT_UNCERTAIN:
+        return "paused"
     alive = turn.status is TurnStatus.RUNNING and call.epoch == turn.epoch and call.error is None
     return "running" if alive else "unknown"

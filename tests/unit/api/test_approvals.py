@@ -11,7 +11,7 @@ import pytest
 from perdure.api import shapes
 from perdure.api.cards import MAX_NOTE, CallReply, CardReply, DecidedReply
 from perdure.effects import EffectClass
-from perdure.ledger import CallState, ToolCall
+from perdure.ledger import NOT_BEGUN, PAUSED, CallState, ToolCall
 from perdure.store.base import StoredCall
 from perdure.turns import Card, CardState, DecisionKind, TurnStatus, Verdict
 
@@ -328,6 +328,8 @@ async def test_a_turn_shows_its_calls_and_its_cards(client: httpx2.AsyncClient, 
         (TurnStatus.QUEUED, stored(CallState.STARTED), "unknown"),
         (TurnStatus.PARKED, stored(CallState.STARTED), "unknown"),
         (TurnStatus.FAILED, stored(CallState.STARTED), "unknown"),
+        (TurnStatus.PARKED, stored(CallState.STARTED, error=PAUSED), "paused"),
+        (TurnStatus.CANCELLED, stored(CallState.STARTED, error=NOT_BEGUN), "paused"),
     ],
 )
 async def test_a_started_call_runs_only_while_the_attempt_that_started_it_lives(

@@ -79,10 +79,15 @@ def new_cards(connection: apsw.Connection, turn: Turn, questions: Sequence[Quest
     fresh = [each for each in questions if each.interrupt_id not in known or each.interrupt_id in closed]
     if not fresh and all(known[question.interrupt_id].state is not CardState.OPENED for question in questions):
         raise ValueError("every question of this park was answered before: send the answers instead")
-    return [_card(turn, question, closed.get(question.interrupt_id) or uuid4().hex, now) for question in fresh]
+    return [
+        _card(turn, question, closed.get(question.interrupt_id) or uuid4().hex, now, place)
+        for place, question in enumerate(fresh)
+    ]
 
 
-def _card(turn: Turn, question: Question, card_id: str, now: datetime) -> Card:
+def _card(turn: Turn, question: Question, card_id: str, now: datetime, place: int) -> Card:
+    """`place`: among the cards of its park, which are listed in this order: each is opened a microsecond after the one
+    before it."""
     gate = question.gate
     card = Card(
         id=card_id,
@@ -93,7 +98,7 @@ def _card(turn: Turn, question: Question, card_id: str, now: datetime) -> Card:
         kind=INTERRUPT if gate is None else str(gate.gate),
         request=question.request,
         state=CardState.OPENED,
-        opened_at=now,
+        opened_at=now + timedelta(microseconds=place),
     )
     if gate is None:
         return card

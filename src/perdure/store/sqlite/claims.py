@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import apsw
 
 from perdure.events import Event, EventKind, RewindReason
-from perdure.ledger import NOT_BEGUN, PAUSED
+from perdure.ledger import NOT_UNCERTAIN
 from perdure.store.base import Recovered, rewind_reason
 from perdure.store.sqlite import calls, cards
 from perdure.store.sqlite.calls import KnownCall
@@ -81,7 +81,7 @@ def _next(connection: apsw.Connection, limits: Limits, wanted: Wanted) -> Turn |
             "claim_next_to_ask",
             agents=to_json(wanted.agents),
             suspect_after=limits.suspect_after,
-            known_reasons=to_json([PAUSED, NOT_BEGUN]),
+            known_reasons=to_json(sorted(NOT_UNCERTAIN)),
             now=micros(wanted.now),
         )
     return turn_of(
