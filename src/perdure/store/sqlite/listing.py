@@ -53,7 +53,7 @@ def conversations(
     updated_at, last_id = cursor_parts(cursor, (int, str)) if cursor else (LARGEST, "")
     bindings = {"updated_at": updated_at, "id": last_id, "agent": agent, "limit": limit + 1}
     if text is not None:
-        match = search.match_of(text, scope)
+        match = search.match_of(connection, text, scope)
         found = {"scope": scope, "match": match, "most": search.MOST_MATCHES}
         rows = [] if match is None else QUERIES.all(connection, "conversations_found", **found, **bindings)
     elif scope is None:
@@ -101,7 +101,7 @@ def turns(
 
 def _turns_found(connection: apsw.Connection, text: str, *, scope: str | None, **bindings: Any) -> list[dict[str, Any]]:
     """By words; where there are none, by an id or a reason alone."""
-    match = search.match_of(text, scope) or NOTHING
+    match = search.match_of(connection, text, scope) or NOTHING
     text = clean(text.strip())
     return QUERIES.all(
         connection, "turns_found", match=match, most=search.MOST_MATCHES, text=text, scope=scope, **bindings

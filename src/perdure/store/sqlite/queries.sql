@@ -660,6 +660,10 @@ DELETE FROM words WHERE rowid = :doc
 -- Nothing of a conversation is found any more.
 DELETE FROM words WHERE rowid IN (SELECT doc FROM searchable WHERE conversation = :conversation)
 
+-- words_beginning --
+-- How often each of the words is there that begin in this way.
+SELECT cnt AS occurrences FROM known_words WHERE term >= :beginning AND term < :end
+
 -- conversations_found --
 -- A page of the conversations in which one message or the title matches, newest activity first, of the newest matches.
 WITH hits AS MATERIALIZED (
@@ -671,10 +675,12 @@ SELECT c.*, coalesce(
     (SELECT t.status FROM turns t
      WHERE t.conversation = c.id AND t.status <> 'waiting' AND NOT (t.status = 'cancelled' AND t.epoch = 0)
      ORDER BY t.accept_number DESC LIMIT 1)) AS status
-FROM hits h CROSS JOIN conversations c ON c.id = h.conversation
-WHERE (:scope IS NULL OR c.owner = :scope) AND (c.updated_at, c.id) < (:updated_at, :id)
-  AND (:agent IS NULL OR c.agent = :agent)
-ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit
+FROM (
+    SELECT f.* FROM hits h CROSS JOIN conversations f ON f.id = h.conversation
+    WHERE (:scope IS NULL OR f.owner = :scope) AND (f.updated_at, f.id) < (:updated_at, :id)
+      AND (:agent IS NULL OR f.agent = :agent)
+    ORDER BY f.updated_at DESC, f.id DESC LIMIT :limit) c
+ORDER BY c.updated_at DESC, c.id DESC
 
 -- turns_found --
 -- A page of turns, newest accepted first: of conversations that match, or that go by this id or failed for this reason.
@@ -683,10 +689,14 @@ WITH hits AS MATERIALIZED (
     FROM (SELECT rowid AS doc FROM words WHERE words MATCH :match ORDER BY rowid DESC LIMIT :most) w
     JOIN searchable s ON s.doc = w.doc)
 SELECT * FROM turns
-WHERE accept_number < :before AND (:scope IS NULL OR owner = :scope)
+WHERE accept_number IN (
+        SELECT accept_number FROM turns WHERE id = :text
+        UNION ALL SELECT accept_number FROM turns WHERE conversation = :text
+        UNION ALL SELECT accept_number FROM turns WHERE failure_code IS NOT NULL AND failure_code = upper(:text)
+        UNION ALL SELECT accept_number FROM turns WHERE failure_reason IS NOT NULL AND failure_reason = lower(:text)
+        UNION ALL SELECT t.accept_number FROM hits h CROSS JOIN turns t ON t.conversation = h.conversation)
+  AND accept_number < :before AND (:scope IS NULL OR owner = :scope)
   AND (:status IS NULL OR status = :status) AND (:agent IS NULL OR agent = :agent) AND attempts >= :attempts_min
-  AND (id = :text OR conversation = :text OR failure_code = upper(:text) OR failure_reason = lower(:text)
-    OR conversation IN (SELECT conversation FROM hits))
 ORDER BY accept_number DESC LIMIT :limit
 
 -- turns_begun --

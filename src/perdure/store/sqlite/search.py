@@ -8,6 +8,7 @@ Messages that were stored before the index existed are found by their conversati
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,10 +20,16 @@ from perdure.store.sqlite.rows import clean
 MOST_CHARACTERS = 100_000
 """Of one message: what stands behind them is not found."""
 
-MOST_MATCHES = 10_000
+MOST_MATCHES = 5_000
 """The newest matches that are looked at."""
 
 MOST_WORDS = 16
+
+MOST_BEGINNINGS = 300
+MOST_OCCURRENCES = 200_000
+"""Of words that begin with the last one of a search."""
+
+LAST_CHARACTER = "\U0010ffff"
 
 TITLE = ""
 
@@ -50,14 +57,32 @@ def forget(connection: apsw.Connection, conversation: str) -> None:
     QUERIES.run(connection, "words_forget", conversation=conversation)
 
 
-def match_of(text: str, scope: str | None) -> str | None:
-    """The query of the index: all words, the last one as a beginning, of an owner or of all. None when there is no word."""
+def match_of(connection: apsw.Connection, text: str, scope: str | None) -> str | None:
+    """The query of the index: all words, the last one as a beginning (a whole word where too much begins in this way), of an
+    owner or of all. None when there is no word."""
     words = _WORD.findall(clean(text))[:MOST_WORDS]
     if not words:
         return None
     terms = " ".join(f'"{word}"' for word in words)
-    wanted = f"{{text}} : ({terms}*)"
+    wanted = f"{{text}} : ({terms}{'*' if _few_begin(connection, words[-1]) else ''})"
     return wanted if scope is None else f'{{owner}} : "{_owner(scope)}" AND {wanted}'
+
+
+def _few_begin(connection: apsw.Connection, beginning: str) -> bool:
+    """Whether the words that begin in this way can all be looked at in a moment. Counting ends where there are too many."""
+    beginning = _folded(beginning)
+    found, words = 0, 0
+    at = {"beginning": beginning, "end": beginning + LAST_CHARACTER}
+    for (occurrences,) in connection.execute(QUERIES["words_beginning"], at):
+        found, words = found + occurrences, words + 1
+        if found > MOST_OCCURRENCES or words > MOST_BEGINNINGS:
+            return False
+    return True
+
+
+def _folded(word: str) -> str:
+    """About as the index keeps it: small, without accents."""
+    return "".join(each for each in unicodedata.normalize("NFKD", word.lower()) if not unicodedata.combining(each))
 
 
 def _keep(connection: apsw.Connection, conversation: str, owner: str, message: str, text: str) -> None:

@@ -35,6 +35,7 @@ CREATE TABLE searchable (
 CREATE VIRTUAL TABLE words USING fts5 (
     owner, text, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
 );
+CREATE VIRTUAL TABLE known_words USING fts5vocab (words, 'row');
 INSERT INTO words (words, rank) VALUES ('deletemerge', 1);   -- deleted words are overwritten soon
 INSERT INTO searchable (conversation, message) SELECT id, '' FROM conversations ORDER BY created_at;
 INSERT INTO words (rowid, owner, text)
@@ -42,4 +43,6 @@ SELECT s.doc, 'o' || lower(hex(c.owner)), c.title FROM searchable s JOIN convers
 
 -- An operator's lists.
 CREATE INDEX turns_by_status ON turns (owner, status, agent);
+CREATE INDEX turns_failed_by_code ON turns (failure_code) WHERE failure_code IS NOT NULL;
+CREATE INDEX turns_failed_by_reason ON turns (failure_reason) WHERE failure_reason IS NOT NULL;
 CREATE INDEX turns_retried ON turns (accept_number) WHERE attempts > 1;
