@@ -84,9 +84,9 @@ class House:
         await self.agents.answer(ME, accepted.conversation, said)
 
     async def waiting(self, accepted: Accepted) -> list[Card]:
-        """The open cards, oldest first, those of one park by what they ask about."""
+        """The open cards, oldest first, those of one park in the order of what they ask about."""
         cards = [card for card in await self.store.cards(OWNER, accepted.turn) if card.state is CardState.OPENED]
-        return sorted(cards, key=lambda card: (card.opened_at, card.call.tool if card.call else str(card.request)))
+        return sorted(cards, key=lambda card: card.opened_at)
 
     async def decide(self, card: Card, decision: str, **said: Any) -> None:
         await self.agents.decide(ME, card.id, Verdict(DecisionKind(decision), **said))
