@@ -71,6 +71,7 @@ format: $(VENV)/dev.stamp ## let the formatter and the safe fixes of the linter 
 
 bench: $(VENV)/dev.stamp ## figures paired against stock LangGraph in the same go
 	@$(BIN)/python -m benchmarks
+	@bash panel/build.sh $(BIN)/python bench
 
 wheel: $(VENV)/dev.stamp $(PAGE) ## build dist/*.whl, the page in it
 	@$(BIN)/python -m hatchling build -t wheel

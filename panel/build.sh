@@ -22,4 +22,4 @@ if ! [ node_modules/.installed -nt package-lock.json ]; then
   npm ci --no-audit --no-fund --loglevel=error
   touch node_modules/.installed
 fi
-npm run --silent "${2:-build}"
+PYTHON=$python npm run --silent "${2:-build}"

@@ -10,6 +10,7 @@ import { nudge, wake } from "../stream/nudge";
 import { Places } from "../stream/places";
 import { type Shared, share } from "../stream/share";
 import type { SseEvent } from "../stream/sse";
+import { Pace } from "./pace";
 
 export interface FeedState {
   readonly fold: Fold;
@@ -18,14 +19,13 @@ export interface FeedState {
   readonly revision: number;
 }
 
-const HIDDEN_MS = 250;
 const places = new Places(SCOPE);
 
 export class Feed implements Shared {
   private state: FeedState = { fold: EMPTY, line: "connecting", revision: 0 };
   private pending: Frame[] = [];
   private lastId: string | undefined;
-  private scheduled = false;
+  private readonly pace = new Pace(() => this.flush());
   private readonly listeners = new Set<() => void>();
 
   constructor(readonly conversation: string) {}
@@ -65,7 +65,7 @@ export class Feed implements Shared {
       if (frame) this.pending.push(frame);
       if (id !== undefined) this.lastId = id;
     }
-    this.schedule();
+    this.pace.ask();
   }
 
   tell(line: LineState): void {
@@ -91,18 +91,6 @@ export class Feed implements Shared {
     const headers = after === undefined ? {} : { "Last-Event-ID": after };
     const query = `conversation=${encodeURIComponent(this.conversation)}&follow=1`;
     return request(`api/chat?${query}`, { headers, signal, cache: "no-store" });
-  }
-
-  /** Once per animation frame; of a hidden page, which has none, now and then. */
-  private schedule(): void {
-    if (this.scheduled) return;
-    this.scheduled = true;
-    const flush = () => {
-      this.scheduled = false;
-      this.flush();
-    };
-    if (document.visibilityState === "visible") requestAnimationFrame(flush);
-    else setTimeout(flush, HIDDEN_MS);
   }
 
   private flush(): void {

@@ -1,6 +1,6 @@
 /** A streamed answer as blocks: all but the last are closed and stay as they are, so only the last is rendered again. */
 
-import { lexer } from "marked";
+import { Lexer } from "marked";
 import remend from "remend";
 
 export interface Block {
@@ -9,7 +9,8 @@ export interface Block {
 }
 
 export function blocksOf(markdown: string): Block[] {
-  const raw = lexer(markdown, { gfm: true })
+  const raw = new Lexer({ gfm: true })
+    .blockTokens(markdown, [])
     .map((token) => token.raw)
     .filter((text) => text.trim() !== "");
   return raw.map((text, n) => (n < raw.length - 1 ? { text, closed: true } : { text: remend(text), closed: false }));
