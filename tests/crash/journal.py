@@ -82,19 +82,18 @@ def _events(connection: apsw.Connection) -> list[Row]:
     return rows
 
 
-def uncertain_calls(database: Path) -> dict[str, bool]:
+def uncertain_calls(database: Path) -> set[str]:
     """The keys of the `once` calls that are started and not recorded, and of whose start nobody has decided yet, of turns that
-    the next life will drive; each with whether its turn has died twice without progress, and is to be driven alone."""
+    the next life will drive: those whose attempts are not spent and whose cancel nobody asked for."""
     connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         rows = connection.execute(
-            "SELECT c.key, t.attempts_without_progress >= 2 FROM tool_calls c JOIN turns t ON t.id = c.turn "
-            "WHERE c.state = 'started' AND c.effect_class = 'once' AND t.status = 'running' "
-            "AND t.attempts_without_progress < 3 AND t.cancel_requested_at IS NULL "
-            "AND c.starts > (SELECT count(*) FROM cards d WHERE d.call_key = c.key AND d.kind = 'uncertain' "
-            "AND d.state = 'decided')"
+            "SELECT c.key FROM tool_calls c JOIN turns t ON t.id = c.turn WHERE c.state = 'started' "
+            "AND c.effect_class = 'once' AND t.status = 'running' AND t.attempts_without_progress < 3 "
+            "AND t.cancel_requested_at IS NULL AND c.starts > (SELECT count(*) FROM cards d WHERE d.call_key = c.key "
+            "AND d.kind = 'uncertain' AND d.state = 'decided')"
         )
-        return {str(key): bool(alone) for key, alone in rows}
+        return {str(key) for (key,) in rows}
     finally:
         connection.close()
 

@@ -62,8 +62,7 @@ class ToolStormReport:
     cards: int = 0
     uncertain: int = 0
     slowest: float = 0.0
-    """Seconds from the restarted server's readiness until all uncertain calls of the kill were cards, the longest; of turns that
-    are driven beside others."""
+    """Seconds from the restarted server's readiness until all uncertain calls of the kill were cards, the longest."""
 
     measured: int = 0
     violations: list[str] = field(default_factory=list)
@@ -150,9 +149,8 @@ class _Cycle:
             await server.kill()
             done += 1
             self._report.kills += 1
-            uncertain = uncertain_calls(server.database)
-            self._report.in_flight += bool(uncertain)
-            due = {key for key, alone in uncertain.items() if not alone}
+            due = uncertain_calls(server.database)
+            self._report.in_flight += bool(due)
             if done % 4 == 3:
                 age_unclean_starts(server.database)
             armed = self._armed()
