@@ -65,7 +65,7 @@ export interface CallReply {
   server: string | null;
   arguments: Record<string, unknown>;
   effect_class: "read" | "keyed" | "checkable" | "once";
-  state: "running" | "done" | "unknown";
+  state: "running" | "done" | "paused" | "unknown";
   status: "success" | "error" | null;
   starts: number;
   attempt: number;

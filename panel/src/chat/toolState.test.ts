@@ -35,6 +35,7 @@ describe("a tool card", () => {
     ["not started", undefined, turn(), "pending"],
     ["running", undefined, turn({ calls: [record({ state: "running", status: null })] }), "running"],
     ["waiting for a person", undefined, turn({ status: "parked", cards: [card()] }), "asked"],
+    ["waiting for an answer to its own question", undefined, turn({ calls: [record({ state: "paused" })] }), "asked"],
     ["of unknown outcome", undefined, turn({ status: "failed", calls: [record({ state: "unknown" })] }), "unknown"],
     ["recorded, its message not yet there", undefined, turn({ calls: [record()] }), "done"],
     ["never run in a turn that ended", undefined, turn({ status: "cancelled" }), "stopped"],

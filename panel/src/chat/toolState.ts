@@ -41,7 +41,7 @@ function stateOf(
 ): ToolState {
   if (result?.status === "denied") return "denied";
   if (result) return result.status === "error" ? "error" : "done";
-  if (card?.state === "opened") return "asked";
+  if (card?.state === "opened" || record?.state === "paused") return "asked";
   if (record?.state === "unknown") return "unknown";
   if (record?.state === "done") return record.status === "error" ? "error" : "done";
   if (turn && ENDED.has(turn.status)) return "stopped";

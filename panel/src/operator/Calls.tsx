@@ -1,5 +1,6 @@
 import type { CallReply } from "../api/schema";
 import { LongText } from "../chat/LongText";
+import type { ToolState } from "../chat/toolState";
 import { showJson } from "../fold/json";
 import { between, clock } from "../words/figures";
 import { visible } from "../words/visible";
@@ -39,7 +40,8 @@ export function Calls({ calls }: { calls: readonly CallReply[] }) {
   );
 }
 
-function stateOf(call: CallReply, words: { running: string; unknown: string; done: string; error: string }): string {
+function stateOf(call: CallReply, words: Record<ToolState, string>): string {
+  if (call.state === "paused") return words.asked;
   if (call.state !== "done") return words[call.state];
   return call.status === "error" ? words.error : words.done;
 }
