@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import apsw
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.channels import DeltaChannel
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import _messages_delta_reducer
 
 from perdure.errors import ForkPointGone, IdempotencyConflict, NotFound
 from perdure.forks import FirstTurn, Forked, ForkPoint, NewFork
 from perdure.messages import wire_message
 from perdure.store.sqlite.store import SQLiteStore
 from perdure.turns import Origin, RequestKey, TurnStatus
-from tests.conformance.journal import OWNER, STRANGER, Journal, ask, work
+from tests.conformance.journal import OWNER, STRANGER, Journal, State, ask, work
 
 
 async def said(journal: Journal, *questions: str, conversation: str | None = None) -> str:
@@ -226,6 +231,93 @@ async def test_a_fork_can_be_forked_in_the_past_that_it_shares(journal: Journal)
     assert await texts(journal, grandchild.conversation) == ["a", "one of a", "two of a", "B", "one of B", "two of B"]
     assert (await texts(journal, child))[-3:] == ["C", "one of C", "two of C"]
     assert damage(journal) == []
+
+
+class Delta(TypedDict):
+    messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer, snapshot_frequency=4)]
+
+
+class Kept(TypedDict, total=False):
+    seen: Annotated[list[str], operator.add]
+
+
+async def drive(journal: Journal, graph: Any, question: str, conversation: str | None) -> str:
+    """One turn of a graph; its conversation."""
+    accepted = await journal.accept(question, conversation=conversation)
+    attempt = await journal.claimed()
+    config = {"configurable": {"thread_id": accepted.conversation}, "metadata": {"run_id": accepted.turn}}
+    bound = copy.copy(graph)
+    bound.checkpointer = attempt.checkpointer
+    message = HumanMessage(question, id=f"msg-{accepted.turn}")
+    await bound.ainvoke({"messages": [message]}, config, durability="sync")
+    await attempt.finish(TurnStatus.COMPLETED)
+    return accepted.conversation
+
+
+async def values(journal: Journal, graph: Any, conversation: str, *, subgraphs: bool = False) -> Any:
+    bound = copy.copy(graph)
+    bound.checkpointer = journal.store.reader()
+    state = await bound.aget_state({"configurable": {"thread_id": conversation}}, subgraphs=subgraphs)
+    return [message.content for message in state.values.get("messages", [])]
+
+
+async def test_a_value_that_is_kept_as_its_changes_is_whole_in_a_fork(journal: Journal) -> None:
+    async def reply(state: Any) -> dict[str, Any]:
+        return {"messages": [AIMessage(f"answer {len(state['messages'])}", id=f"a{len(state['messages'])}")]}
+
+    graph = StateGraph(Delta)
+    graph.add_node("reply", reply)
+    graph.add_edge(START, "reply")
+    graph.add_edge("reply", END)
+    compiled = graph.compile()
+    source: str | None = None
+    before: dict[str, Any] = {}
+    for number in range(7):
+        source = await drive(journal, compiled, f"q{number}", source)
+        page = await journal.store.checkpoints(OWNER, source, limit=1)
+        before[page.items[0]] = await values(journal, compiled, source)
+    assert source is not None
+    for checkpoint, held in list(before.items())[:-1]:
+        point = await journal.store.fork_point(OWNER, source, checkpoint=checkpoint)
+        made = await journal.store.fork(
+            NewFork(journal.name("fork"), source, OWNER, OWNER, OWNER, point, None, messages=())
+        )
+        assert await values(journal, compiled, made.conversation) == held
+        await drive(journal, compiled, "another", made.conversation)
+        assert (await values(journal, compiled, made.conversation))[:-1] == [*held, "another"]
+    await journal.store.delete(OWNER, source)
+    assert damage(journal) == []
+
+
+async def test_what_a_subgraph_keeps_over_the_turns_is_that_of_the_place(journal: Journal) -> None:
+    async def note(state: Any) -> dict[str, Any]:
+        return {"seen": [f"{len(state.get('seen', []))}"]}
+
+    inner = StateGraph(Kept)
+    inner.add_node("note", note)
+    inner.add_edge(START, "note")
+    inner.add_edge("note", END)
+    lasting = inner.compile(checkpointer=True)
+
+    async def reply(state: State) -> dict[str, Any]:
+        kept = await lasting.ainvoke({})
+        return {"messages": [AIMessage(",".join(kept["seen"]), id=f"a{len(state['messages'])}")]}
+
+    graph = StateGraph(State)
+    graph.add_node("reply", reply)
+    graph.add_edge(START, "reply")
+    graph.add_edge("reply", END)
+    compiled = graph.compile()
+    source: str | None = None
+    for number in range(3):
+        source = await drive(journal, compiled, f"q{number}", source)
+    assert source is not None
+    assert (await values(journal, compiled, source))[-1] == "0,1,2"
+    made = await fork_before(journal, source, "q2")
+    await drive(journal, compiled, "other", made.conversation)
+    assert (await values(journal, compiled, made.conversation))[-1] == "0,1,2", "the third note, not the fourth"
+    await drive(journal, compiled, "q3", source)
+    assert (await values(journal, compiled, source))[-1] == "0,1,2,3"
 
 
 # -- what is shared -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from perdure.turns import NewTurn
 
 
 def fork(connection: apsw.Connection, new: NewFork, numbers: Iterator[int], now: datetime) -> Forked:
-    """Raises NotFound, IdempotencyConflict; ForkPointGone when the point was pruned since it was looked up."""
+    """Raises NotFound (also when the point was pruned since it was looked up), IdempotencyConflict."""
     repeated = repeated_fork(connection, new.owner, new.request_key, now)
     if repeated is not None:
         return repeated
