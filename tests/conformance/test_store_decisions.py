@@ -11,12 +11,13 @@ import pytest
 
 from perdure.errors import BadRequest, CardDecided, Forbidden, UnknownCard
 from perdure.events import EventKind
-from perdure.store.base import Decided, LeasedAttempt
+from perdure.store.base import Decided, LeasedAttempt, Spoken
 from perdure.turns import EXPIRY, CardState, DecisionKind, RequestKey, TurnStatus, Verdict
 from tests.conformance.journal import BROKEN, OWNER, STRANGER, Journal, ask, gate
 
 APPROVE = Verdict(DecisionKind.APPROVE, by=OWNER)
 DENY = Verdict(DecisionKind.DENY, note="not today", by=OWNER)
+ENDINGS = {TurnStatus.CANCELLED: None, TurnStatus.FAILED: BROKEN}
 
 
 async def only_card(journal: Journal, attempt: LeasedAttempt) -> str:
@@ -452,6 +453,37 @@ async def test_what_a_call_did_is_asked_despite_the_cancel_until_a_second_one(jo
     again = await journal.claimed()
     await again.park([gate("other", uncertain=True)], despite_cancel=True)
     assert (await journal.turn(attempt.turn.id)).status is TurnStatus.QUEUED, "nobody is asked any more"
+
+
+@pytest.mark.parametrize("end", list(ENDINGS))
+async def test_what_was_said_before_a_cancel_parks_is_kept_until_the_turn_ends(
+    journal: Journal, end: TurnStatus
+) -> None:
+    said = [Spoken("m-2", "Let me "), Spoken("m-1", "see \ud800")]
+    other = await journal.parked(gate(uncertain=True))
+    attempt = await journal.running()
+    await journal.store.cancel(OWNER, attempt.turn.id)
+    await attempt.park([gate(uncertain=True)], despite_cancel=True, spoken=said)
+    await journal.crash()
+    kept = await journal.store.spoken(attempt.turn.id)
+    assert [each.message for each in kept] == ["m-2", "m-1"]
+    assert kept[0] == said[0] and kept[1].text.startswith("see ")
+    assert await journal.store.spoken(other.turn.id) == []
+    await journal.store.cancel(OWNER, attempt.turn.id)
+    again = await journal.claimed()
+    assert await journal.store.spoken(attempt.turn.id) == kept
+    await again.finish(end, ENDINGS[end])
+    assert await journal.store.spoken(attempt.turn.id) == []
+
+
+async def test_what_was_said_is_kept_although_the_cards_are_discarded_meanwhile(journal: Journal) -> None:
+    attempt = await journal.parked(gate())
+    await journal.store.cancel(OWNER, attempt.turn.id)
+    again = await journal.claimed()
+    assert again.turn.discards_cards
+    await again.park([gate(uncertain=True)], despite_cancel=True, spoken=[Spoken("m-1", "Let me")])
+    assert (await journal.turn(attempt.turn.id)).status is TurnStatus.QUEUED
+    assert await journal.store.spoken(attempt.turn.id) == [Spoken("m-1", "Let me")]
 
 
 async def test_a_question_closed_by_a_failure_is_opened_again_as_it_is_asked_then(journal: Journal) -> None:

@@ -16,7 +16,7 @@ from perdure.engine.ledger import AttemptLedger
 from perdure.engine.mending import Mending
 from perdure.engine.relay import Partial
 from perdure.errors import LeaseLost, StorageError, StorageFull
-from perdure.store.base import LeasedAttempt, Question
+from perdure.store.base import LeasedAttempt, Question, Spoken
 from perdure.turns import Outcome, TurnStatus
 
 STORAGE_RETRY_SECONDS = 5.0
@@ -80,7 +80,7 @@ class Conclusion:
     async def _undo(self, ledger: AttemptLedger, spoken: Sequence[Partial]) -> None:
         unknown = self._unknown(ledger)
         if unknown:
-            await self._attempt.park(unknown, despite_cancel=True)
+            await self._attempt.park(unknown, despite_cancel=True, spoken=_kept(spoken, ledger))
             return
         await self._repair(ledger, spoken)
         await self._attempt.finish(TurnStatus.CANCELLED)
@@ -135,3 +135,8 @@ class Conclusion:
             await self._attempt.release(Outcome.RELEASED, not_before=not_before, error=error.message)
         else:
             await self._attempt.give_up(not_before=not_before, error=error.message)
+
+
+def _kept(spoken: Sequence[Partial], ledger: AttemptLedger) -> list[Spoken]:
+    """For the repair, which another attempt will make: without what was said inside of a tool call."""
+    return [Spoken(each.id, each.text) for each in spoken if each.tasks.isdisjoint(ledger.calling)]

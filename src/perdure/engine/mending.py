@@ -40,12 +40,15 @@ class Mending:
 
     async def undo(self, ledger: AttemptLedger, spoken: Sequence[Partial]) -> None:
         """The repair of a cancelled turn: its message and what was said stay. Of a turn that is cancelled before it began,
-        what an earlier one left open was not cancelled by this person."""
+        what an earlier one left open was not cancelled by this person. What was said before a park is said first."""
         if self._turn.input is not None and await self._holds_nothing():
             await self.before_input()
         human = human_message(self._turn)
         closing = self._closing(ledger.calls, cancelled=True)
-        await self._repair(cancelled(human, spoken, closing=closing, calling=ledger.calling, covers=self._covers()))
+        before = [Partial(each.message, each.text) for each in await self._store.spoken(self._turn.id)]
+        await self._repair(
+            cancelled(human, [*before, *spoken], closing=closing, calling=ledger.calling, covers=self._covers())
+        )
 
     async def _holds_nothing(self) -> bool:
         """Whether the thread is still as another turn left it. (A repair alone makes the head this turn's.)"""

@@ -98,6 +98,14 @@ class StoredCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoken:
+    """Text that a model had streamed when it was cut, under the id of its message."""
+
+    message: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """A decision that counted: the card as it is now, and what became of its turn (`parked` while other cards are open)."""
 
@@ -199,10 +207,13 @@ class LeasedAttempt(Protocol):
         when it dies before one."""
         ...
 
-    async def park(self, questions: Sequence[Question], *, despite_cancel: bool = False) -> None:
+    async def park(
+        self, questions: Sequence[Question], *, despite_cancel: bool = False, spoken: Sequence[Spoken] = ()
+    ) -> None:
         """running → parked, with one card and one `approval opened` event per question (a known card is kept). A turn whose
         cancel was asked for goes on to queued at once and opens no card, unless `despite_cancel`: then a person must say what
-        became of a call before the turn can be closed (not when its cards are discarded)."""
+        became of a call before the turn can be closed (not when its cards are discarded). `spoken` is kept for the repair
+        after that, until the turn ends."""
         ...
 
     async def finish(self, status: TurnStatus, failure: Failure | None = None) -> None:
@@ -447,6 +458,10 @@ class Store(Protocol):
 
     async def verdicts(self, turn: str) -> Mapping[str, Card]:
         """The turn's decided cards by interrupt id."""
+        ...
+
+    async def spoken(self, turn: str) -> Sequence[Spoken]:
+        """What the parks of the turn kept, in the order it began."""
         ...
 
     async def ledger(self, turn: str) -> Sequence[StoredCall]:

@@ -458,3 +458,47 @@ async def test_two_models_that_one_node_asks_at_once_are_both_kept(tmp_path: Pat
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         assert await house.messages(accepted) == ["user: hello", "assistant: 1 2 ", "assistant: 1 2 "]
+
+
+@pytest.mark.parametrize("second", [False, True])
+async def test_text_beside_a_call_that_is_asked_about_is_kept_after_the_decision(tmp_path: Path, second: bool) -> None:
+    """The cancel parks the turn; another process closes it, after a decision or a second cancel."""
+    outside = Outside()
+    outside.hold("after charge")
+    outside.hold("beside 2")
+    model = Talking(world=outside, name="beside", words=["I will ", "wait ", "for it."])
+    call: Any = {"name": "charge", "args": {"at": "a"}, "id": "c", "type": "tool_call"}
+
+    async def think(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage("", id="asks", tool_calls=[call])]}
+
+    async def talk(state: MessagesState) -> dict[str, Any]:
+        pieces = [piece async for piece in model.astream("go on")]
+        return {"messages": [message_chunk_to_message(functools.reduce(operator.add, pieces))]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", think)
+    graph.add_node("tools", perdure.ToolNode(tools_of(outside)))
+    graph.add_node("beside", talk)
+    graph.add_edge(START, "model")
+    graph.add_edge("model", "tools")
+    graph.add_edge("model", "beside")
+    agent = hosted("agent", graph.compile())
+    async with open_house(tmp_path / "db", agent, tool_timeout_seconds=0.05) as house:
+        accepted = await house.send("go")
+        await outside.entered["after charge"].wait()
+        await outside.entered["beside 2"].wait()
+        await house.agents.cancel(ME, accepted.turn)
+        await house.until(accepted, TurnStatus.PARKED)
+    async with open_house(tmp_path / "db", agent) as house:
+        (card,) = await house.waiting(accepted)
+        if second:
+            await house.agents.cancel(ME, accepted.turn)
+        else:
+            await house.decide(card, "happened", result="it was charged")
+        await house.until(accepted, TurnStatus.CANCELLED)
+        transcript = await house.agents.conversation(ME, accepted.conversation)
+        assert [each["role"] for each in transcript.messages] == ["user", "assistant", "tool", "assistant"]
+        assert (answers.MAY_HAVE if second else "it was charged") in transcript.messages[2]["content"]
+        kept = transcript.messages[3]
+        assert (kept["content"], kept["status"]) == ("I will wait ", "cancelled")

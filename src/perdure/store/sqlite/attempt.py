@@ -14,7 +14,7 @@ from perdure.errors import LeaseLost, StorageError, StorageFull
 from perdure.events import Event, EventKind
 from perdure.failpoints import failpoint
 from perdure.ledger import ToolCall
-from perdure.store.base import Question, StoredResult
+from perdure.store.base import Question, Spoken, StoredResult
 from perdure.store.sqlite import calls, endings, search
 from perdure.store.sqlite.authority import LastRead, StepPlan, StepWrite
 from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed
@@ -250,7 +250,9 @@ class SQLiteAttempt(Fenced):
             events = self._take_buffer()
             await self._write(lambda connection: write_events(connection, events), events)
 
-    async def park(self, questions: Sequence[Question], *, despite_cancel: bool = False) -> None:
+    async def park(
+        self, questions: Sequence[Question], *, despite_cancel: bool = False, spoken: Sequence[Spoken] = ()
+    ) -> None:
         if not questions:
             raise ValueError("a turn is parked for at least one question")
         failpoint("park.before")
@@ -265,6 +267,7 @@ class SQLiteAttempt(Fenced):
                 questions,
                 now,
                 despite_cancel=despite_cancel,
+                spoken=spoken,
                 worked=not self.asking,
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from perdure.events import Event, EventKind
-from perdure.store.base import Question
+from perdure.store.base import Question, Spoken
 from perdure.store.sqlite import cards
 from perdure.store.sqlite.journal import (
     QUERIES,
@@ -35,6 +35,7 @@ def park(
     now: datetime,
     *,
     despite_cancel: bool,
+    spoken: Sequence[Spoken],
     worked: bool,
 ) -> list[Event]:
     """running → parked with a card for each new question; what was told so far stays told. On to queued at once, without
@@ -48,6 +49,9 @@ def park(
         event = Event(seqs.take(), turn.conversation, turn.id, turn.epoch, EventKind.APPROVAL, now, payload)
         write_event(connection, event)
         events.append(event)
+    for each in spoken:
+        bindings = {"message": clean(each.message), "text": clean(each.text)}
+        QUERIES.run(connection, "spoken_keep", turn=turn.id, **bindings)
     _leave(connection, turn, seqs, Outcome.PARKED, now)
     guarded(connection, "turn_park", id=turn.id, epoch=turn.epoch, committed_seq=seqs.last, worked=int(worked))
     if not asks:
@@ -112,6 +116,7 @@ def end_turn(
         now=micros(now),
         **failure_bindings(failure),
     )
+    QUERIES.run(connection, "spoken_drop", turn=turn.id)
     if failure is None:
         QUERIES.run(connection, "calls_settle_all", conversation=turn.conversation)
     promote_waiting(connection, turn.conversation)

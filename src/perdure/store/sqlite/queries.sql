@@ -343,6 +343,20 @@ WHERE status = 'queued' AND +agent IN (SELECT value FROM json_each(:agents))
 SELECT id FROM turns
 WHERE id IN (SELECT value FROM json_each(:turns)) AND status = 'running' AND cancel_requested_at IS NOT NULL
 
+-- == text that was cut ==
+
+-- spoken_keep --
+-- What a model had said when a cancel parked its turn.
+INSERT INTO spoken (turn, message, text) VALUES (:turn, :message, :text) ON CONFLICT DO NOTHING
+
+-- spoken --
+-- All that models had said, in the order it began.
+SELECT message, text FROM spoken WHERE turn = :turn ORDER BY number
+
+-- spoken_drop --
+-- Its turn has ended: the text is in the thread, or is not needed.
+DELETE FROM spoken WHERE turn = :turn
+
 -- == people's verbs ==
 
 -- turn_reopen --

@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from perdure.events import Event
-from perdure.store.base import Page, StoredCall
+from perdure.store.base import Page, Spoken, StoredCall
 from perdure.store.sqlite import claims, listing
 from perdure.store.sqlite.audit import entries
 from perdure.store.sqlite.cards import require_card, waiting
@@ -176,6 +176,10 @@ class Reading:
 
     async def verdicts(self, turn: str) -> Mapping[str, Card]:
         return self._readers.look(lambda connection: listing.verdicts(connection, turn))
+
+    async def spoken(self, turn: str) -> Sequence[Spoken]:
+        rows = self._readers.look(lambda connection: QUERIES.all(connection, "spoken", turn=turn))
+        return [Spoken(row["message"], row["text"]) for row in rows]
 
     async def ledger(self, turn: str) -> Sequence[StoredCall]:
         if self._readers.look(lambda connection: QUERIES.one(connection, "calls_exist", turn=turn)) is None:

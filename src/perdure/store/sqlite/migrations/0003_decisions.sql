@@ -69,6 +69,15 @@ ALTER TABLE turns ADD COLUMN repeated TEXT NOT NULL DEFAULT '';        -- the la
 ALTER TABLE turns ADD COLUMN repeats INTEGER NOT NULL DEFAULT 0;       -- how often in a row
 ALTER TABLE turns ADD COLUMN discards_cards INTEGER NOT NULL DEFAULT 0;
 
+-- What models had said, and no message holds, when a cancel parked its turn: the repair after the decision keeps it.
+CREATE TABLE spoken (
+    number  INTEGER PRIMARY KEY,
+    turn    TEXT NOT NULL REFERENCES turns (id) ON DELETE CASCADE,
+    message TEXT NOT NULL,
+    text    TEXT NOT NULL,
+    UNIQUE (turn, message)
+);
+
 -- An operator's lists.
 CREATE INDEX conversations_by_activity_everywhere ON conversations (updated_at DESC, id DESC);
 
