@@ -100,7 +100,7 @@ def published_before_commit() -> None:
 
 def attempt_counted_late() -> None:
     """Counted when the attempt ends: one that dies is never counted, and a poison turn is driven for ever."""
-    _reword("turn_claim", "attempts = attempts + 1,", "")
+    _reword("turn_claim", "attempts = attempts + :counted,", "")
     for query in ("turn_end", "turn_park"):
         _reword(query, "UPDATE turns SET", "UPDATE turns SET attempts = attempts + 1,")
 
