@@ -53,8 +53,9 @@ unit: $(VENV)/dev.stamp ## the tests that take seconds
 crash: $(VENV)/dev.stamp ## only the crash suite
 	@$(BIN)/python -m pytest -q tests/crash -m "not proof"
 
-proof: $(VENV)/dev.stamp ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
+proof: $(VENV)/dev.stamp $(PAGE) ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
 	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m pytest -q -m proof tests/acceptance/panel
 
 check: $(VENV)/dev.stamp ## linters, formatters, types, import contract, the page's unit tests
 	@$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.acceptance.conftest import ServerProcess
@@ -48,6 +49,7 @@ def test_a_second_tab_shows_the_same_and_can_stop_it(person: Person) -> None:
     assert "cancelled here" in page.locator("[role=log]").inner_text()
 
 
+@pytest.mark.proof
 def test_ten_seconds_without_network_are_caught_up(person: Person) -> None:
     expected = calm(person, ANSWER)
     page = person.say(ANSWER)
@@ -140,6 +142,7 @@ def test_eight_live_tabs_share_what_the_browser_can_connect(person: Person) -> N
         assert transcript(tab) == expected
 
 
+@pytest.mark.proof
 def test_eight_tabs_of_eight_conversations_all_come_to_their_end(person: Person) -> None:
     expected = calm(person, ANSWER)
     tabs = [person.say(ANSWER), *(person.tab(person.address) for _ in range(7))]
