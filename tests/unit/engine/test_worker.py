@@ -9,10 +9,11 @@ from typing import Any
 
 import apsw
 import pytest
-from langgraph.graph import START, StateGraph
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from perdure import failpoints
+from perdure import ToolNode, failpoints
 from perdure.agent.local import LocalAgents
 from perdure.clock import SystemClock
 from perdure.engine import worker as worker_module
@@ -25,7 +26,7 @@ from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
 from perdure.turns import Accepted, CardState, FailureCode, Limits, TurnStatus
 from tests.unit.engine.graphs import Values, World, agent, chain, questions
-from tests.unit.engine.guarded import Outside, guarded_agent
+from tests.unit.engine.guarded import Outside, guarded_agent, tools_of
 from tests.unit.engine.house import ME, OWNER, House, hosted, make_house, open_house
 
 
@@ -386,6 +387,61 @@ async def test_a_suspect_asks_beside_others_what_became_of_its_call_and_is_drive
         await house.until(later, TurnStatus.COMPLETED)
         assert outside.count("charge") == 1
         assert "it was charged" in (await house.messages(bad))[-1]
+
+
+async def test_an_answer_sent_before_a_suspect_asked_is_for_its_own_question_alone(tmp_path: Path) -> None:
+    path, clock, outside, question = tmp_path / "db", FakeClock(), Outside(), ["first?"]
+    outside.hold("after charge")
+    outside.hold("answered")
+    call: Any = {"name": "charge", "args": {"at": "a"}, "id": "c", "type": "tool_call"}
+
+    async def think(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [AIMessage("", id="asks", tool_calls=[call])]}
+
+    async def ask(state: MessagesState) -> dict[str, Any]:
+        await outside.pass_by("asking")
+        answer = interrupt(question[0])
+        await outside.pass_by("answered")
+        return {"messages": [AIMessage(f"{question[0]} {answer}", id="told")]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", think)
+    graph.add_node("tools", ToolNode(tools_of(outside)))
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "model")
+    graph.add_edge("model", "tools")
+    graph.add_edge("model", "ask")
+    agent = hosted("agent", graph.compile(), needs_approval=("charge",))
+    house = await make_house(path, agent, clock=clock)
+    accepted = await house.send("go")
+    await house.until(accepted, TurnStatus.PARKED)
+    for card in await house.waiting(accepted):
+        await house.decide(card, *(["approve"] if card.call else ["answer"]), **({} if card.call else {"value": "yes"}))
+    for place in ("after charge", "answered"):
+        await _within_patience(outside.entered[place])
+    await house.die()
+    outside.hold("asking")
+    clock.advance(60)
+    house = await make_house(path, agent, clock=clock)
+    await _within_patience(outside.entered["asking"])
+    await house.die()
+    clock.advance(60)
+    house = await make_house(path, agent, clock=clock)
+    clock.advance(1)
+    await house.until(accepted, TurnStatus.PARKED)
+    question[0] = "second?"
+    (card,) = await house.waiting(accepted)
+    assert card.kind == "uncertain"
+    outside.let("asking")
+    outside.let("answered")
+    await house.decide(card, "happened", result="charged")
+    await house.until(accepted, TurnStatus.PARKED, TurnStatus.COMPLETED)
+    (card,) = await house.waiting(accepted)
+    assert card.request == "second?"
+    await house.decide(card, "answer", value="no")
+    await house.until(accepted, TurnStatus.COMPLETED)
+    assert "assistant: second? no" in await house.messages(accepted)
+    await house.die()
 
 
 async def test_a_suspect_asks_only_where_the_agent_asks_about_such_calls(tmp_path: Path) -> None:
