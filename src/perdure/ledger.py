@@ -33,6 +33,9 @@ class ToolCall:
     polls: bool = False
     """Exempt from the limit of identical calls in a row."""
 
+    twin: str = ""
+    """Tells it from another call of the same message that came with the same id; empty where the id alone names it."""
+
     @property
     def digest(self) -> str:
         return digest_of(self.arguments)
@@ -153,5 +156,6 @@ current_key: ContextVar[str | None] = ContextVar("perdure_idempotency_key", defa
 def idempotency_key(turn: str, call: ToolCall) -> str:
     """Stable across attempts; unique also when a model server numbers its calls from zero in every answer. Letters, digits
     and `-` only, whatever a model server makes its ids of."""
-    name = hashlib.sha256(f"{call.message_id}\n{call.id}".encode("utf-8", "replace")).hexdigest()[:32]
+    parts = [call.message_id, call.id, *([call.twin] if call.twin else ())]
+    name = hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
     return f"{turn}-{name}"

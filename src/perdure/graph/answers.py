@@ -12,6 +12,7 @@ from langgraph.types import Command
 
 from perdure.graph import gates
 from perdure.graph.history import Asked, result_id
+from perdure.graph.requests import twin_of
 from perdure.ledger import NOT_BEGUN, CallRecord, CallState, Ledger, ToolCall, idempotency_key
 from perdure.turns import EXPIRY, DecisionKind, Verdict
 
@@ -29,7 +30,7 @@ Result = ToolMessage | Command[Any] | list[Any]
 
 def message(call: ToolCall, content: Any, *, status: str = "success", **kwargs: Any) -> ToolMessage:
     """The call's tool message; its id follows from the call, so that one that comes twice replaces itself."""
-    own = result_id(call.message_id, call.id)
+    own = result_id(call.message_id, call.id, call.twin)
     return ToolMessage(
         id=own, content=content, name=call.name, tool_call_id=call.id, status=status, additional_kwargs=kwargs
     )
@@ -61,6 +62,17 @@ def given_up(call: ToolCall, record: CallRecord, verdict: Verdict) -> ToolMessag
         f"The outcome of this call is not known: {gates.why(record)}. {_who(verdict)} gave it up; it will not be tried "
         f"again. {MAY_HAVE}"
     )
+    return error(call, text + _note(verdict))
+
+
+def stuck(call: ToolCall, record: CallRecord, why: str) -> ToolMessage:
+    """Of a call that was started, may be repeated, and cannot be repeated now."""
+    return error(call, f"{why} It had been started before: {gates.why(record)}. {MAY_HAVE}")
+
+
+def not_happened(call: ToolCall, verdict: Verdict) -> ToolMessage:
+    """Of a call that a person wanted to run again, in a turn that ended before it could."""
+    text = f"{_who(verdict)} says that this call did not take effect. It was not run again, because the turn ended."
     return error(call, text + _note(verdict))
 
 
@@ -125,7 +137,7 @@ def messages_in(result: Result) -> list[BaseMessage]:
 
 def identified(result: Result, call: ToolCall) -> Result:
     """The result with an id on each of its messages, that follows from the call."""
-    own = result_id(call.message_id, call.id)
+    own = result_id(call.message_id, call.id, call.twin)
     count = 0
 
     def name(each: BaseMessage) -> BaseMessage:
@@ -145,7 +157,9 @@ def closing(attempt: Ledger, asker: AIMessage, asked: Asked, *, covered: bool, c
     `covered`: the call would have passed the guard, so that a ledger without it knows that it was never started. None
     when nothing is known: then `history.NOT_RECORDED` is the text.
     """
-    call = ToolCall(asked.id, asked.name, _arguments(asker, asked.id), asker.id or "")
+    arguments = _arguments(asker, asked.id)
+    twin = twin_of(asker, asked.id, asked.name, arguments)
+    call = ToolCall(asked.id, asked.name, arguments, asker.id or "", twin=twin)
     key = idempotency_key(attempt.turn, call)
     record = attempt.record(key)
     if record is not None:
@@ -174,6 +188,8 @@ def _of_started(attempt: Ledger, call: ToolCall, record: CallRecord, *, cancelle
         return happened(call, verdict.result)
     if verdict is not None and verdict.decision is DecisionKind.GIVE_UP:
         return given_up(call, record, verdict)
+    if verdict is not None and verdict.decision is DecisionKind.RETRY:
+        return not_happened(call, verdict)
     return unknown(call, record, cancelled=cancelled)
 
 

@@ -29,7 +29,7 @@ from perdure.graph.answers import Result
 from perdure.graph.ask import ModelCall
 from perdure.graph.containment import pass_on
 from perdure.graph.errors import Unsettled
-from perdure.graph.guard import guarded
+from perdure.graph.guard import guarded, not_startable
 from perdure.graph.history import calls_of, result_id, sendable, trim
 from perdure.graph.limits import LimitExpired, TimeLimit
 from perdure.graph.mcp import CallLost
@@ -116,13 +116,21 @@ class ToolsNode:
         call = ledger.ToolCall(task["id"], task["name"], task["arguments"], task["message_id"])
         found = await self.tools.find(call.name)
         if isinstance(found, str):
-            return {"messages": [answers.error(call, found)]}
+            return _update(await not_startable(call, found))
         problem = task["problem"] or found.argument_problem(call.arguments)
         if problem:
-            return {"messages": [answers.error(call, f"The tool `{call.name}` was not called: {problem}")]}
+            return _update(await not_startable(call, f"The tool `{call.name}` was not called: {problem}"))
         node = _OneCall(found, call, TimeLimit(self.clock, self.timeout_seconds))
         request = {"name": call.name, "args": dict(call.arguments), "id": call.id, "type": "tool_call"}
         return await node.ainvoke([request], config)
+
+
+def _update(result: Result) -> Any:
+    """What a node returns for it. Commands stand beside messages, as in LangGraph's own tool node."""
+    parts = result if isinstance(result, list) else [result]
+    messages = [each for each in parts if isinstance(each, BaseMessage)]
+    commands = [each for each in parts if not isinstance(each, BaseMessage)]
+    return [*commands, {"messages": messages}] if commands else {"messages": messages}
 
 
 class _OneCall(ToolNode):

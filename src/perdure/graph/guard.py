@@ -21,11 +21,10 @@ from perdure.failpoints import failpoint
 from perdure.graph import answers, gates
 from perdure.graph.answers import Result
 from perdure.graph.approved import ArgumentsChanged, expect
-from perdure.graph.arguments import argument_problem
-from perdure.graph.effect import NOT_HAPPENED, Declaration, declaration_of, look_up
+from perdure.graph.effect import NOT_HAPPENED, Lookup, declaration_of, look_up
 from perdure.graph.errors import OutcomeUnknown, Unsettled
 from perdure.graph.places import resuming
-from perdure.graph.requests import cannot_start, message_id_of, with_arguments
+from perdure.graph.requests import cannot_start, holder_of, refusal_of, with_arguments
 from perdure.graph.waiting import ended, error_of, why_of
 from perdure.ledger import CallRecord, CallState, Ledger, ToolCall
 from perdure.turns import DecisionKind, Verdict
@@ -52,22 +51,48 @@ async def guarded(
     raised of a call that may be repeated.
     """
     attempt = ledger.current.get()
-    if attempt is None or (direct and cannot_start(request)):
+    if attempt is None:
         return await _unguarded(request, run, message_id or "")
     declared = declaration_of(request.tool)
     policy = attempt.policy
     asked = request.tool_call
+    holder, twin = holder_of(request, messages_key)
     call = ToolCall(
         id=asked["id"] or "",
         name=asked["name"],
         arguments=asked["args"],
-        message_id=message_id or message_id_of(request, messages_key),
+        message_id=message_id or holder,
         server=getattr(request.tool, "server_name", None),
         effect=policy.effect_of(asked["name"], declared.effect),
         polls=policy.polls(asked["name"], declared.polls),
+        twin="" if message_id else twin,
     )
     key = ledger.idempotency_key(attempt.turn, call)
-    return await _GuardedCall(attempt, call, key, declared, request, run, direct).answer()
+
+    async def perform(given: ToolCall) -> Result:
+        return await run(with_arguments(request, given, key))
+
+    def refusal(given: ToolCall) -> str | None:
+        return refusal_of(request.tool, given) if direct else None
+
+    made = _GuardedCall(attempt, call, key, perform, refusal, declared.lookup, known=request.tool is not None)
+    if direct and cannot_start(request) and made.untouched:
+        return await _unguarded(request, run, call.message_id)
+    return await made.answer()
+
+
+async def not_startable(call: ToolCall, why: str) -> Result:
+    """The answer to a call that cannot be started now: `why`, unless something is known of it already. What was recorded, said
+    or left uncertain comes first: a tool that is gone does not make a call undone."""
+    attempt = ledger.current.get()
+    if attempt is None:
+        return answers.error(call, why)
+
+    async def perform(_: ToolCall) -> Result:
+        raise AssertionError("it cannot be started")
+
+    key = ledger.idempotency_key(attempt.turn, call)
+    return await _GuardedCall(attempt, call, key, perform, lambda _: why, None, known=False).answer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +102,18 @@ class _GuardedCall:
     """As the model made it."""
 
     key: str
-    declared: Declaration
-    request: ToolCallRequest
-    run: Run
-    direct: bool
+    perform: Callable[[ToolCall], Awaitable[Result]]
+    refusal: Callable[[ToolCall], str | None]
+    """Why the tool cannot be started with these arguments, for the model; None when nothing is known to be against it."""
+
+    lookup: Lookup | None
+    known: bool
+    """Whether the tool is there: else nothing is declared of it now."""
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it was neither started nor decided about."""
+        return self.attempt.record(self.key) is None and self._approval() is None
 
     async def answer(self) -> Result:
         record = self.attempt.record(self.key)
@@ -94,13 +127,12 @@ class _GuardedCall:
     async def _first(self) -> Result:
         """It was never started. A decision counts also when the settings have changed since it was asked for."""
         verdict = self._approval()
-        if verdict is None and not self.attempt.policy.gated(self.call.name):
-            return await self._start(self.call)
-        if verdict is None:
-            raise gates.asked(gates.approval(self.call, self.key, self.attempt.policy))
-        if verdict.decision is not DecisionKind.APPROVE:
+        if verdict is not None and verdict.decision is not DecisionKind.APPROVE:
             return answers.denied(self.call, verdict)
-        return await self._start(self._approved(verdict))
+        call = self.call if verdict is None else self._approved(verdict)
+        if verdict is None and self.refusal(call) is None and self.attempt.policy.gated(call.name):
+            raise gates.asked(gates.approval(call, self.key, self.attempt.policy))
+        return await self._start(call)
 
     def _approval(self) -> Verdict | None:
         return self.attempt.verdict(gates.approval(self.call, self.key, self.attempt.policy).id)
@@ -112,7 +144,8 @@ class _GuardedCall:
         """It was started before. What runs are the arguments it was started with: they were approved, where that is needed.
         What a person said of it comes first; and a call that was `once` when it was started stays so, whatever its tool is
         called by now."""
-        effect = EffectClass.ONCE if record.call.effect is EffectClass.ONCE else self.call.effect
+        before = record.call.effect
+        effect = before if before is EffectClass.ONCE or not self.known else self.call.effect
         call = replace(self.call, arguments=record.call.arguments, effect=effect)
         if record.paused:
             return await self._start(call, resumed=record.error == ledger.PAUSED)
@@ -120,9 +153,10 @@ class _GuardedCall:
         if verdict is not None:
             return await self._said(call, record, verdict)
         if call.effect in _REPEATABLE:
-            return await self._start(call)
+            why = self.refusal(call)
+            return await self._start(call) if why is None else answers.stuck(call, record, why)
         if call.effect is EffectClass.CHECKABLE:
-            found = await look_up(self.declared.lookup, self.key)
+            found = await look_up(self.lookup, self.key)
             if found is NOT_HAPPENED:
                 return await self._start(call)
             if found is not None:
@@ -153,10 +187,9 @@ class _GuardedCall:
     # -- one start ----------------------------------------------------------------------------------------------------
 
     async def _start(self, call: ToolCall, *, resumed: bool = False) -> Result:
-        if call.arguments is not self.call.arguments and self.direct and self.request.tool is not None:
-            problem = argument_problem(self.request.tool, call.arguments)
-            if problem:
-                return answers.error(call, f"The tool `{call.name}` was not called: {problem}")
+        why = self.refusal(call)
+        if why is not None:
+            return answers.error(call, why)
         await self._intend(call)
         failpoint("tool_call.before")
         work = asyncio.create_task(self._run(call, resumed))
@@ -184,7 +217,7 @@ class _GuardedCall:
         ledger.current_key.set(self.key)
         resuming.set(resumed)
         expect(call.arguments if self._approval() is not None else None)
-        return await self.run(with_arguments(self.request, call, self.key))
+        return await self.perform(call)
 
     def _grace(self) -> float:
         return self.attempt.grace_seconds() if self.call.effect is EffectClass.ONCE else 0.0
@@ -228,7 +261,7 @@ class _GuardedCall:
         self.attempt.unknown(call, why)
         checked = False
         if call.effect is EffectClass.CHECKABLE:
-            found = await look_up(self.declared.lookup, self.key)
+            found = await look_up(self.lookup, self.key)
             checked = found is NOT_HAPPENED
             if found is not None and not checked:
                 return self._recorded(call, answers.happened(call, found))

@@ -42,9 +42,11 @@ def calls_of(message: AIMessage) -> Iterator[Asked]:
         yield Asked(invalid["id"] or "", invalid["name"] or "", problem)
 
 
-def result_id(message_id: str, call_id: str) -> str:
-    """The id of a call's tool message: stable across attempts, so that a result that comes twice replaces itself."""
-    return "tool-" + hashlib.sha256(f"{message_id}\n{call_id}".encode()).hexdigest()[:32]
+def result_id(message_id: str, call_id: str, twin: str = "") -> str:
+    """The id of a call's tool message: stable across attempts, so that a result that comes twice replaces itself. `twin`: see
+    `ledger.ToolCall`."""
+    parts = [message_id, call_id, *([twin] if twin else ())]
+    return "tool-" + hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def sendable(messages: Sequence[BaseMessage], text: str = NOT_RECORDED) -> list[BaseMessage]:

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from langchain_core.messages import AIMessage
+from langchain_core.tools import BaseTool
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
+from perdure.effects import digest_of
 from perdure.graph.approved import held
 from perdure.graph.arguments import argument_problem
 from perdure.graph.keys import with_call_key
@@ -28,16 +30,33 @@ def with_arguments(request: ToolCallRequest, call: ToolCall, key: str) -> ToolCa
     return replace(request, tool_call=asked, tool=held(request.tool) if request.tool else None, runtime=runtime)
 
 
-def message_id_of(request: ToolCallRequest, messages_key: str) -> str:
-    """Of the last assistant message that holds the call; the task's own id when the state does not tell."""
+def refusal_of(tool: BaseTool | None, call: ToolCall) -> str | None:
+    """Why the tool cannot be started with these arguments, for the model; None when it can."""
+    if tool is None:
+        return f"There is no tool named `{call.name}`."
+    problem = argument_problem(tool, call.arguments)
+    return f"The tool `{call.name}` was not called: {problem}" if problem else None
+
+
+def holder_of(request: ToolCallRequest, messages_key: str) -> tuple[str, str]:
+    """The id of the last assistant message that holds the call (the task's own when the state does not tell), and what
+    tells the call from others of that message with the same id."""
     call_id = request.tool_call["id"]
     for each in reversed(messages_of(request.state, messages_key)):
         if isinstance(each, AIMessage) and any(call["id"] == call_id for call in each.tool_calls):
             if each.id:
-                return each.id
+                return each.id, twin_of(each, call_id, request.tool_call["name"], request.tool_call["args"])
             break
     info = request.runtime.execution_info
-    return info.task_id if info is not None else ""
+    return (info.task_id if info is not None else ""), ""
+
+
+def twin_of(message: AIMessage, call_id: str | None, name: str, arguments: Any) -> str:
+    """Empty where the id alone names the call. Some model servers give calls of one answer the same id, or none: those are told
+    apart by what they ask for."""
+    if sum(call["id"] == call_id for call in message.tool_calls) < 2:
+        return ""
+    return digest_of([name, arguments])
 
 
 def messages_of(state: Any, key: str) -> list[Any]:

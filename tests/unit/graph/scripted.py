@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from langchain.agents import create_agent
@@ -105,6 +106,7 @@ class Driven:
     """A conversation with such a graph, and the person who decides about its calls."""
 
     def __init__(self, make: Make, replies: Sequence[AIMessage], *tools: BaseTool, **policy: Any) -> None:
+        self.make = make
         self.model = ScriptedModel(replies=list(replies), sent=[], bound=[])
         self.chat = Conversation(HostedGraph("agent", None, make(self.model, tools), "message"))  # type: ignore[arg-type]
         self.record.policy = ToolPolicy(**policy)
@@ -120,6 +122,10 @@ class Driven:
         """The next attempt of the turn."""
         self.record.attempt += 1
         return await self.chat.drive(None)
+
+    def deploy(self, *tools: BaseTool) -> None:
+        """A later version of the agent has these tools."""
+        self.chat.hosted = replace(self.chat.hosted, graph=self.make(self.model, tools))
 
     async def gates(self) -> dict[str, GateRequest]:
         """What waits for a person, by the name of the tool and its first argument."""

@@ -95,7 +95,7 @@ def test_a_started_call_has_an_unknown_outcome_and_its_reason() -> None:
         (Verdict(DecisionKind.HAPPENED, result="it is done"), ["it is done"]),
         (Verdict(DecisionKind.HAPPENED), ["It has taken effect"]),
         (Verdict(DecisionKind.GIVE_UP, by="ann", note="too late"), ["ann", "gave it up", "too late"]),
-        (Verdict(DecisionKind.RETRY, by="ann"), ["not known"]),
+        (Verdict(DecisionKind.RETRY, by="ann"), ["ann", "did not take effect", "not run again"]),
     ],
 )
 def test_what_a_person_said_of_a_started_call_is_kept(verdict: Verdict, words: list[str]) -> None:

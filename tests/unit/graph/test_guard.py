@@ -307,6 +307,82 @@ async def test_a_tool_that_says_it_was_drained_though_nobody_asked_has_failed(
     assert len(act.started) == 1
 
 
+# -- tools that are not what they were ----------------------------------------------------------------------------------
+
+
+@tool
+def unrelated() -> str:
+    """Another tool."""
+    return "unrelated"
+
+
+@tool("act")
+def act_with_a_unit(amount: int, unit: str) -> str:
+    """A later version that cannot be called as the earlier one."""
+    return f"{amount} {unit}"
+
+
+@pytest.mark.parametrize("later", [unrelated, act_with_a_unit])
+async def test_a_started_call_is_a_question_also_when_its_tool_is_gone_or_takes_other_arguments(
+    make: Make, act: Act, later: BaseTool
+) -> None:
+    driven = Driven(make, calling(), act.tool())
+    await died_during_the_call(driven)
+    driven.deploy(later)
+    await driven.again()
+    assert (await driven.gates())["act 5"].gate is Gate.UNCERTAIN
+    await driven.decide("act 5", DecisionKind.HAPPENED, result="it did")
+    assert (text(await driven.again()), len(act.started)) == ("it did", 1)
+
+
+@pytest.mark.parametrize("later", [unrelated, act_with_a_unit])
+async def test_a_recorded_result_is_used_also_when_its_tool_is_gone(make: Make, act: Act, later: BaseTool) -> None:
+    driven = Driven(make, calling(), act.tool())
+    await died_during_the_call(driven)
+    (call,) = driven.record.calls
+    driven.record.result(call, ToolMessage("as it was recorded", tool_call_id=call.id, name=call.name, id="t"))
+    driven.deploy(later)
+    assert text(await driven.again()) == "as it was recorded"
+
+
+async def test_a_denied_call_is_denied_also_when_its_tool_is_gone(make: Make, act: Act) -> None:
+    driven = Driven(make, calling(), act.tool(), needs_approval=["act"])
+    await driven.say()
+    await driven.decide("act 5", DecisionKind.DENY)
+    driven.deploy(unrelated)
+    assert results(await driven.again())["c0"].additional_kwargs["perdure_status"] == "denied"
+
+
+@pytest.mark.parametrize("later", [unrelated, act_with_a_unit])
+async def test_a_repeatable_call_whose_tool_is_gone_says_that_it_was_started(act: Act, later: BaseTool) -> None:
+    driven = Driven(KINDS["built-in"], calling(), act.tool("read"))
+    await died_during_the_call(driven)
+    driven.deploy(later)
+    driven.record.policy = replace(driven.record.policy, effects=[("act", EffectClass.READ)])
+    assert "It had been started before" in text(await driven.again())
+
+
+# -- calls that came with the same id ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call_id", ["", "c"])
+async def test_calls_of_one_message_with_the_same_id_are_told_apart_by_what_they_ask_for(
+    act: Act, call_id: str
+) -> None:
+    """Some model servers give all calls of an answer one id, or none."""
+    reply = asks(("act", {"amount": 5}), ("act", {"amount": 7}))
+    for call in reply.tool_calls:
+        call["id"] = call_id
+    driven = Driven(KINDS["tool node"], [reply, says("done")], act.tool(), needs_approval=["act"])
+    await driven.say()
+    assert sorted(await driven.gates()) == ["act 5", "act 7"]
+    await driven.decide("act 5", DecisionKind.DENY)
+    await driven.decide("act 7", DecisionKind.APPROVE)
+    messages = await driven.again()
+    assert [amount for amount, _ in act.started] == [7]
+    assert sorted(str(each.content)[:9] for each in messages if isinstance(each, ToolMessage)) == ["A person ", "did 7"]
+
+
 async def test_give_up_is_an_error_that_says_that_the_outcome_is_unknown(make: Make, act: Act) -> None:
     driven = Driven(make, calling(), act.tool())
     await died_during_the_call(driven)
