@@ -150,10 +150,13 @@ class Drive:
         if self._work is not None and (before is None or cause in {Cut.STOP, Cut.LOST}):
             self._work.cancel()
 
-    def _reach(self, limit: Failure) -> None:
-        if self._limit is None:
-            self._limit = limit
+    def _reach(self, limit: Failure, at_once: bool) -> None:
+        """The work ends now, or behind the step that is under way."""
+        self._limit = self._limit or limit
+        if at_once:
             self._cut(Cut.LIMIT)
+        else:
+            self._control.request_drain()
 
     def _grace_seconds(self) -> float:
         """How long a call that is under way may take to end, when its task was cut."""
@@ -189,7 +192,7 @@ class Drive:
             settings,
             calls,
             self._grace_seconds,
-            lambda limit: loop.call_soon_threadsafe(self._reach, limit),
+            lambda limit, at_once: loop.call_soon_threadsafe(self._reach, limit, at_once),
             draining=lambda: self._control.drain_requested,
         )
         if self.attempt.asking:
@@ -273,6 +276,8 @@ class Drive:
         except GraphDrained as error:
             if not self._control.drain_requested:  # a node's own, or of a graph that it ran
                 return await self._breaking.failed(error)
+            if self._limit is not None:
+                return await self._breaking.limited(self._limit)
             return self._breaking.drained()
         except GraphRecursionError:
             return await self._breaking.out_of_steps()
@@ -352,7 +357,7 @@ class Drive:
         limit = self._agent.settings.max_turn_seconds
         if limit is not None:
             await self._clock.sleep(max(self._began + limit - self._clock.monotonic(), 0.0))
-            self._reach(failures.time_limit(limit))
+            self._reach(failures.time_limit(limit), at_once=True)
 
     def _tell_progress(self) -> None:
         if self._progressed is not None and self.attempt.progressed:

@@ -101,18 +101,22 @@ class AttemptLedger:
         settings: AgentSettings,
         calls: Calls,
         grace_seconds: Callable[[], float],
-        reached: Callable[[Failure], object] = lambda _: None,
+        reached: Callable[[Failure, bool], object] = lambda *_: None,
         *,
         draining: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`settings`: of the agent. `grace_seconds`, `draining`: see `Ledger`. `reached` is told of a limit, on any thread: a
-        node may swallow what is raised."""
+        """`settings`: of the agent. `grace_seconds`, `draining`: see `Ledger`. `reached` is told of a limit, on any thread, for a
+        node may swallow what is raised; and whether the work must be cut at once: calls that were granted are not cut for one
+        that was not."""
         self._attempt = attempt
         self._settings = settings
         self._grace_seconds = grace_seconds
         self._reached = reached
         self._draining = draining
         self._lock = threading.Lock()
+        self._over: LimitReached | None = None
+        """Of tool calls: nothing more is asked of a model then."""
+
         self._model_calls = attempt.turn.spent.model_calls
         self._tool_calls = attempt.turn.spent.tool_calls
         self.calls = calls
@@ -154,12 +158,17 @@ class AttemptLedger:
         """For its first start: a call that was granted is not refused, nor counted, when it must be started again."""
         limits = self._settings
         if limits.max_tool_calls is not None and self._tool_calls >= limits.max_tool_calls:
-            raise self._refusal(failures.tool_call_limit(limits.max_tool_calls))
+            raise self._refused(failures.tool_call_limit(limits.max_tool_calls))
         if limits.max_identical_calls is None or call.polls:
             return
         last, times = self._attempt.repeats
         if last == call.likeness and times >= limits.max_identical_calls:
-            raise self._refusal(failures.identical_call_limit(call.name, limits.max_identical_calls))
+            raise self._refused(failures.identical_call_limit(call.name, limits.max_identical_calls))
+
+    def _refused(self, limit: LimitReached) -> LimitReached:
+        self._over = limit
+        self._reached(limit.failure, False)
+        return limit
 
     def result(self, call: ToolCall, result: Any) -> None:
         key = idempotency_key(self.turn, call)
@@ -191,6 +200,8 @@ class AttemptLedger:
     def grant_model_call(self) -> None:
         """From any thread; counts in memory alone. Raises LimitReached."""
         limits = self._settings
+        if self._over is not None:
+            raise self._refusal(self._over)
         if limits.max_tokens is not None and self._attempt.spent.tokens >= limits.max_tokens:
             raise self._refusal(failures.token_limit(limits.max_tokens))
         with self._lock:
@@ -199,7 +210,7 @@ class AttemptLedger:
             self._model_calls += 1
 
     def _refusal(self, limit: LimitReached) -> LimitReached:
-        self._reached(limit.failure)
+        self._reached(limit.failure, True)
         return limit
 
     async def store_model_call(self) -> None:

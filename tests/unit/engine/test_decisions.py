@@ -246,6 +246,20 @@ async def test_the_limit_of_tool_calls_ends_the_turn_before_the_next_one(tmp_pat
         assert [each[1] for each in outside.did] == ["a", "b", "c", "d"]
 
 
+async def test_calls_within_the_limit_run_although_one_of_their_message_is_beyond_it(tmp_path: Path, shape: str) -> None:
+    outside = Outside()
+    agent = guarded_agent(shape, outside, max_tool_calls=2)
+    async with open_house(tmp_path / "db", agent) as house:
+        accepted = await house.send("call look:a look:b charge:c")
+        turn = await house.until(accepted, TurnStatus.FAILED)
+        assert turn.failure is not None
+        assert turn.failure.reason == "tool_call_limit"
+        assert sorted(each[1] for each in outside.did) == ["a", "b"]
+        await house.agents.resume(ME, accepted.conversation)
+        await house.until(accepted, TurnStatus.COMPLETED)
+        assert sorted(each[1] for each in outside.did) == ["a", "b", "c"]
+
+
 async def test_the_same_call_again_and_again_ends_the_turn_unless_it_polls(tmp_path: Path, shape: str) -> None:
     text = "call look:a then look:a then look:a"
     for poll, status in (((), TurnStatus.FAILED), (("look",), TurnStatus.COMPLETED)):

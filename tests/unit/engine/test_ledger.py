@@ -68,7 +68,7 @@ def ledger_of(attempt: Attempt, calls: Calls | None = None, **settings: Any) -> 
         AgentSettings("agent", **settings),
         calls or calls_of(),
         lambda: 7.0,
-        reached.append,
+        lambda limit, _: reached.append(limit),
     )
     made.__dict__["told"] = reached
     return made
