@@ -72,9 +72,18 @@ def tell_commands(card: Card) -> None:
 
 def json_or_text(value: str) -> Any:
     try:
-        return json.loads(value)
+        return _json(value)
     except ValueError:
         return value
+
+
+def _json(text: str) -> Any:
+    """Strictly: Python's own reader takes NaN and infinities, which nobody could be sent. Raises ValueError."""
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
 
 
 # -- asking -----------------------------------------------------------------------------------------------------------
@@ -152,7 +161,7 @@ async def _ask_arguments(card: Card) -> dict[str, Any] | None:
 def arguments_of(text: str) -> dict[str, Any]:
     """Raises ValueError, a sentence."""
     try:
-        arguments = json.loads(text)
+        arguments = _json(text)
     except ValueError as error:
         raise ValueError(f"The arguments are not JSON: {error}.") from None
     if not isinstance(arguments, dict):

@@ -216,7 +216,7 @@ async def test_a_person_who_may_not_decide_leaves_the_card_open(monkeypatch: pyt
     assert not await desk.decide()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '"x"', "null", "name=db"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", '"x"', "null", "name=db", '{"a": NaN}', '{"a": -Infinity}'])
 def test_arguments_are_a_json_object(text: str) -> None:
     with pytest.raises(ValueError, match="arguments"):
         arguments_of(text)
