@@ -28,6 +28,11 @@ export function Header({ id, transcript, line, current }: Props) {
         <bdi>{visible(title ?? "") || t.app.untitled}</bdi>
       </h1>
       {current && <StatusPill status={current.status} />}
+      {transcript?.forked_from && (
+        <Link href={`/c/${transcript.forked_from.conversation}`} className={styles.origin} title={t.chat.forkedFrom}>
+          ⑂<span className="unseen">{t.chat.forkedFrom}</span>
+        </Link>
+      )}
       <Line state={line} />
       <span className={styles.tools}>
         {current && <Link href={`/turns/${current.id}`}>{t.chat.details}</Link>}
