@@ -359,7 +359,17 @@ async def test_whichever_is_deleted_the_other_stays_whole_and_goes_on(journal: J
     assert (await thread(journal, kept))[: len(before)] == before
     assert damage(journal) == []
     await journal.store.delete(OWNER, kept)
-    for table in ("items", "lists", "list_elements", "checkpoints", "writes", "spaces", "events", "searchable"):
+    for table in (
+        "items",
+        "lists",
+        "list_elements",
+        "checkpoints",
+        "writes",
+        "spaces",
+        "events",
+        "searchable",
+        "words_docsize",
+    ):
         assert count(journal, table) == 0, table
 
 
@@ -374,14 +384,24 @@ async def test_nothing_is_kept_of_a_deleted_parent_but_what_the_fork_shares(jour
 
 
 async def test_words_of_a_deleted_parent_that_a_fork_says_again_are_stored_for_the_fork(journal: Journal) -> None:
-    """The same bytes at the same place: the fork must not lean on a row that goes with the parent."""
-    source = await said(journal, "a", "b")
-    made = await fork_before(journal, source, "b", "b")
-    assert await texts(journal, made.conversation) == ["a", "one of a", "two of a"]
-    await thread(journal, source)
+    """The very same message: the fork must not lean on a row that goes with the parent."""
+
+    async def reply(state: State) -> dict[str, Any]:
+        return {"messages": [AIMessage("the same", id=f"a{len(state['messages'])}")]}
+
+    graph = StateGraph(State)
+    graph.add_node("reply", reply)
+    graph.add_edge(START, "reply")
+    graph.add_edge("reply", END)
+    compiled = graph.compile()
+    source = await drive(journal, compiled, "a", None)
+    await drive(journal, compiled, "b", source)
+    made = await fork_before(journal, source, "b")
+    assert await values(journal, compiled, made.conversation) == ["a", "the same"]
     await journal.store.delete(OWNER, source)
-    await answer(journal, made, "b")
-    assert (await texts(journal, made.conversation))[3:] == ["b", "one of b", "two of b"]
+    await drive(journal, compiled, "c", made.conversation)
+    await journal.restart()
+    assert await values(journal, compiled, made.conversation) == ["a", "the same", "c", "the same"]
     assert damage(journal) == []
 
 

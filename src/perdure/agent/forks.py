@@ -41,14 +41,16 @@ class Forks:
             if repeated is not None:
                 return await self._made(person, repeated)
         source = await self._store.conversation(person.scope, conversation)
+        held = self._threads.messages((await self._threads.head(source)).state) if message is not None else ()
+        asked = None if message is None else _asked(held, message)
         point = await self._store.fork_point(
             person.scope,
             conversation,
-            message=message,
-            turn=turn_of_message(message) if message is not None else None,
+            message=asked,
+            turn=turn_of_message(asked) if asked is not None else None,
             checkpoint=checkpoint,
         )
-        said = text if message is None or text is not None else await self._said_before(source, point, message)
+        said = text if message is None or text is not None else _said_before(source, held, point, message)
         new = NewFork(
             id=new_id(),
             source=conversation,
@@ -80,21 +82,6 @@ class Forks:
             return ()
         return self._threads.messages((await self._threads.at(source, point.checkpoint)).state)
 
-    async def _said_before(self, source: Conversation, point: ForkPoint, message: str) -> str | None:
-        """What is sent once more: the person's words that an assistant's or a tool's message came of. None where `message` is
-        a person's own: the fork waits for another one."""
-        found = {each["id"]: each for each in self._threads.messages((await self._threads.head(source)).state)}
-        asked = message_of_turn(point.turn)
-        if message == asked or found.get(message, {}).get("role") == "user":
-            return None
-        words = found.get(asked or "", {}).get("content")
-        if not words:
-            raise BadRequest(
-                "What this message answers is not in the conversation any more: say with `message` what to send.",
-                conversation=source.id,
-            )
-        return str(words)
-
     async def branches(self, person: Person, conversation: str) -> Sequence[BranchPoint]:
         return [_seen(parting) for parting in await self._store.branches(person.scope, conversation)]
 
@@ -109,6 +96,34 @@ class Forks:
     async def checkpoint(self, person: Person, conversation: str, checkpoint: str) -> Mapping[str, Any]:
         source = await self._store.conversation(person.scope, conversation)
         return await self._threads.detail(source, checkpoint)
+
+
+def _asked(held: Sequence[Mapping[str, Any]], message: str) -> str:
+    """The person's message that another one came of: the last one before it whose id tells its turn; else itself. (A result
+    that a repair has written was stored by a later turn than the one it belongs to.)"""
+    asked = message
+    for each in held:
+        if turn_of_message(each["id"]) is not None:
+            asked = each["id"]
+        if each["id"] == message:
+            return asked
+    return message
+
+
+def _said_before(source: Conversation, held: Sequence[Mapping[str, Any]], point: ForkPoint, message: str) -> str | None:
+    """What is sent once more: the person's words that an assistant's or a tool's message came of. None where `message` is a
+    person's own: the fork waits for another one."""
+    found = {each["id"]: each for each in held}
+    asked = message_of_turn(point.turn)
+    if message == asked or found.get(message, {}).get("role") == "user":
+        return None
+    words = found.get(asked or "", {}).get("content")
+    if not words:
+        raise BadRequest(
+            "What this message answers is not in the conversation any more: say with `message` what to send.",
+            conversation=source.id,
+        )
+    return str(words)
 
 
 def _seen(parting: Parting) -> BranchPoint:

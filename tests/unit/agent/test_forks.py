@@ -130,6 +130,27 @@ async def test_a_fork_within_a_step_closes_its_calls_honestly_and_asks_nothing(t
         assert messages[-1]["content"] == "answer what now"
 
 
+async def test_a_turn_that_failed_in_the_shared_past_can_be_forked_again(tmp_path: Path) -> None:
+    world = World()
+    async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
+        source = await said(house, ["one"])
+        world.failing.add("b")
+        await said(house, ["call a b"], source.conversation)
+        world.failing.clear()
+        await said(house, ["after", "last"], source.conversation)
+        messages = await wires(house, source.conversation)
+        first = await fork(house, source.conversation, message=messages[-2]["id"])
+        for each in messages[2:6]:
+            again = await fork(house, first.forked.conversation, message=each["id"], text="other")
+            await house.until(accepted(again))
+            assert await house.messages(accepted(again)) == [
+                "user: one",
+                "assistant: answer one",
+                "user: other",
+                "assistant: answer other",
+            ]
+
+
 @pytest.mark.parametrize("seed", range(6))
 async def test_a_forks_later_turns_are_those_of_a_fresh_thread_with_the_same_past(tmp_path: Path, seed: int) -> None:
     """Any history, any message to fork before, twice over: the fork and a conversation to which the same was said from the

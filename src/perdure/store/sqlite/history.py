@@ -107,16 +107,17 @@ def before_message(
             )
         return _before(thread, begun)
     first = places[found]
+    owner = first.run if turn is None else turn
     for place in reversed(places[:found]):
-        if place.run != first.run:
-            break
         if place.source == "input":
-            return _before(thread, place)
+            if place.run == owner:
+                return _before(thread, place)
+            break
     if found == 0:
         if first.source != "update" or first.step > FIRST_STEP + 1:
             raise ForkPointGone(conversation=thread)
-        return ForkPoint(None, first.run)
-    return ForkPoint(places[found - 1].checkpoint, first.run)
+        return ForkPoint(None, owner)
+    return ForkPoint(places[found - 1].checkpoint, owner)
 
 
 def _before(thread: str, begun: Place) -> ForkPoint:
