@@ -447,6 +447,7 @@ async def test_retention_of_the_parent_takes_nothing_from_the_fork(journal: Jour
     planned = await journal.store.prune(journal.clock.now() - timedelta(days=1), dry_run=True)
     assert await journal.store.prune(journal.clock.now() - timedelta(days=1), dry_run=False) == planned
     assert await thread(journal, made.conversation) == before
+    assert len((await journal.store.checkpoints(OWNER, made.conversation, limit=50)).items) == 1
     assert damage(journal) == []
     with pytest.raises(ForkPointGone):
         await fork_before(journal, source, "b")

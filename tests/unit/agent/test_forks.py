@@ -10,8 +10,11 @@ import pytest
 
 from perdure.agent.base import ForkedFrom
 from perdure.errors import BadRequest, NotFound, NotReady
+from perdure.graph.answers import NOT_APPROVED
+from perdure.graph.history import NOT_RECORDED
 from perdure.turns import Accepted, Person, Role, TurnStatus
 from tests.unit.engine.graphs import World, agent
+from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent
 from tests.unit.engine.house import ME, House, hosted, open_house
 
 BORIS = Person("boris", "boris", Role.USER)
@@ -128,6 +131,27 @@ async def test_a_fork_within_a_step_closes_its_calls_honestly_and_asks_nothing(t
         assert all("not" in each["content"] for each in messages if each["role"] == "tool")
         assert world.ran[len(ran) :].count("a") == 0, "no call of the other conversation is started"
         assert messages[-1]["content"] == "answer what now"
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_of_a_call_that_waits_elsewhere_the_model_is_told_what_is_known(
+    tmp_path: Path, shape: str, deleted: bool
+) -> None:
+    """Its model refuses what real providers refuse: an open call would fail the turn."""
+    outside = Outside()
+    async with open_house(tmp_path / "db", guarded_agent(shape, outside)) as house:
+        source = await said(house, ["call restart:web"])
+        assert (await house.turn(source)).status is TurnStatus.PARKED
+        head = (await house.agents.checkpoints(ME, source.conversation, limit=1, cursor=None)).items[0]
+        made = await fork(house, source.conversation, checkpoint=head["id"])
+        if deleted:
+            await house.agents.delete(ME, source.conversation, cancel=True)
+        went_on = await said(house, ["what now"], made.forked.conversation)
+        assert (await house.turn(went_on)).status is TurnStatus.COMPLETED
+        (result,) = [each for each in await wires(house, made.forked.conversation) if each["role"] == "tool"]
+        assert result["content"] == (NOT_RECORDED if deleted else NOT_APPROVED)
+        assert outside.did == []
 
 
 async def test_a_turn_that_failed_in_the_shared_past_can_be_forked_again(tmp_path: Path) -> None:
