@@ -29,7 +29,7 @@ def said(server: ServerProcess, *messages: str) -> str:
     """A conversation in which all of these were answered."""
     conversation = None
     for message in messages:
-        more = {"conversation": conversation} if conversation else {}
+        more: dict[str, Any] = {"conversation": conversation} if conversation else {}
         accepted = server.say(message, **more)
         conversation = accepted["conversation"]
         assert server.until(accepted["turn"], "completed", "failed")["status"] == "completed"

@@ -212,7 +212,7 @@ async def test_what_is_not_there_cannot_be_forked(journal: Journal) -> None:
     foreign = await message_of(journal, other, "other")
     for asked in ({"message": "nothing"}, {"message": foreign}, {"checkpoint": "nothing"}):
         with pytest.raises(NotFound):
-            await journal.store.fork_point(OWNER, source, **asked)  # type: ignore[arg-type]
+            await journal.store.fork_point(OWNER, source, **asked)
     with pytest.raises(NotFound):
         await journal.store.fork_point(STRANGER, source, message=await message_of(journal, source, "a"))
     point = await journal.store.fork_point(OWNER, source, message=await message_of(journal, source, "a"))

@@ -88,7 +88,7 @@ async def test_every_route_with_an_id_hides_what_belongs_to_another(server: Runn
             theirs = {"turns": "theirs-turn", "approvals": "k-theirs"}.get(path.split("/")[2], "theirs")
             code = "APPROVAL_UNKNOWN" if theirs == "k-theirs" else "NOT_FOUND"
             for method in methods:
-                body = {"title": "mine now"} if method == "patch" else None
+                body: dict[str, Any] | None = {"title": "mine now"} if method == "patch" else None
                 if path == "/api/approvals/{id}" and method == "post":
                     body = {"decision": "approve"}
                 if path.endswith("/fork"):
