@@ -42,7 +42,9 @@ class AnthropicExchange(Exchange):
         else:
             await self.calls_of(step.get("calls", []), 1 if text else 0)
             reason = "tool_use" if "calls" in step else "end_turn"
-            await self.event("message_delta", delta={"stop_reason": reason}, usage={"input_tokens": 11, "output_tokens": 7})
+            await self.event(
+                "message_delta", delta={"stop_reason": reason}, usage={"input_tokens": 11, "output_tokens": 7}
+            )
             await self.event("message_stop")
         await self.chunk(b"")
 

@@ -246,7 +246,9 @@ async def test_the_limit_of_tool_calls_ends_the_turn_before_the_next_one(tmp_pat
         assert [each[1] for each in outside.did] == ["a", "b", "c", "d"]
 
 
-async def test_calls_within_the_limit_run_although_one_of_their_message_is_beyond_it(tmp_path: Path, shape: str) -> None:
+async def test_calls_within_the_limit_run_although_one_of_their_message_is_beyond_it(
+    tmp_path: Path, shape: str
+) -> None:
     outside = Outside()
     agent = guarded_agent(shape, outside, max_tool_calls=2)
     async with open_house(tmp_path / "db", agent) as house:

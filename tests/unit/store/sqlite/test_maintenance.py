@@ -141,7 +141,9 @@ async def test_retention_thins_the_history_of_a_conversation_that_goes_on(journa
     counts = await journal.store.prune(journal.clock.now() - timedelta(days=7), dry_run=False)
     after = [one async for one in journal.store.reader().alist(config)]
     assert [one.metadata.get("run_id") == newest for one in after] == [True] * (len(after) - 1) + [False]
-    assert after[-2].metadata["source"] == "input", "what the newest turn began on stays: its message can still be edited"
+    assert after[-2].metadata["source"] == "input", (
+        "what the newest turn began on stays: its message can still be edited"
+    )
     assert len(before) - len(after) == counts["checkpoints"] > 0
     assert [one.checkpoint for one in after] == [one.checkpoint for one in before[: len(after)]]
     await answered(journal, thread)
