@@ -14,7 +14,7 @@ from perdure.cli.client import Client, Refused
 from perdure.cli.conversations import Cursor, Limit, tell_next
 from perdure.cli.flags import settings_flags
 from perdure.cli.output import AsJson, exact, hint, local_time, print_json, print_table, say, shortened
-from perdure.cli.session import reading, writing
+from perdure.cli.session import locate, reading, writing
 from perdure.config import Settings
 from perdure.errors import BadRequest, UnknownCard
 
@@ -40,6 +40,7 @@ async def list_approvals(
     """Everything that waits for you, oldest first."""
     async with reading(settings) as client:
         page = await client.get("/api/approvals", conversation=conversation, limit=limit, cursor=cursor)
+        unfinished = await _unfinished(client) if locate(settings) is None else 0
     if as_json:
         print_json(page)
         return
@@ -49,6 +50,13 @@ async def list_approvals(
     ]
     print_table(("id", "kind", "what", "since", "expires"), rows, empty="Nothing waits for a decision.")
     tell_next(page)
+    if unfinished:
+        hint(f"Unfinished turns in the file: {unfinished}. No server is running: start it, they may ask something.")
+
+
+async def _unfinished(client: Client) -> int:
+    counts = await client.get("/api/turns/counts")
+    return sum(counts[status] for status in ("queued", "running"))
 
 
 def _what(card: Mapping[str, Any]) -> str:
