@@ -60,6 +60,7 @@ export interface BranchesReply {
 
 export interface CallReply {
   id: string;
+  message_id: string;
   key: string;
   name: string;
   server: string | null;
@@ -82,6 +83,8 @@ export interface CardReply {
   kind: "approval" | "uncertain" | "interrupt";
   state: CardState;
   tool: string | null;
+  call_id: string | null;
+  message_id: string | null;
   server: string | null;
   arguments: Record<string, unknown> | null;
   digest: string | null;
@@ -153,7 +156,7 @@ export interface ConversationReply {
   forked_from: OriginReply | null;
   resumable: boolean;
   messages: (Record<string, unknown>)[];
-  turns: TurnSummary[];
+  turns: TurnOfConversation[];
   state: Record<string, unknown> | null;
 }
 
@@ -349,6 +352,24 @@ export interface TurnCounts {
 export interface TurnError {
   code: string;
   message: string;
+}
+
+export interface TurnOfConversation {
+  id: string;
+  conversation: string;
+  agent: string;
+  owner: string;
+  status: TurnStatus;
+  reason: string | null;
+  error: TurnError | null;
+  attempt_count: number;
+  supersteps: number;
+  usage: Record<string, number>;
+  accepted_at: string;
+  ended_at: string | null;
+  next_attempt_at: string | null;
+  cancel_requested_at: string | null;
+  input: Record<string, unknown> | null;
 }
 
 export interface TurnReply {

@@ -23,7 +23,7 @@ function View({ item, turn }: Props) {
     case "assistant":
       return <AgentMessage id={item.key} text={item.text} live={item.live} cut={item.cut} />;
     case "call":
-      return <ToolCard turn={item.turn} call={item.call} nth={item.nth} result={item.result} />;
+      return <ToolCard turn={item.turn} message={item.message} call={item.call} nth={item.nth} result={item.result} />;
     case "divider":
       return <Divider why={item.why} />;
     case "end":

@@ -1,25 +1,24 @@
 import { useTurn } from "../api/queries";
-import type { Message, ToolCall } from "../fold/frames";
+import type { Message } from "../fold/frames";
 import { showJson } from "../fold/json";
 import { between } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import { LongText } from "./LongText";
 import styles from "./tool.module.css";
-import { type ToolView, toolView } from "./toolState";
+import { type CallPlace, type ToolView, toolView } from "./toolState";
 
-interface Props {
+interface Props extends CallPlace {
   turn: string;
-  call: ToolCall;
-  nth: number;
   result: Message | undefined;
 }
 
 /** One call of a tool: what was asked, what came of it, and what happened to it on the way. */
-export function ToolCard({ turn, call, nth, result }: Props) {
+export function ToolCard({ turn, result, ...place }: Props) {
   const t = useWords();
   const { data } = useTurn(turn || undefined);
-  const view = toolView(call, nth, result, data);
+  const { call } = place;
+  const view = toolView(place, result, data);
   const given = view.record?.arguments ?? call.args;
   return (
     <details className={styles.card} data-state={view.state}>

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { TurnReply, TurnSummary } from "../api/schema";
+import type { TurnOfConversation, TurnReply, TurnSummary } from "../api/schema";
 import { EMPTY, fold } from "../fold/fold";
 import type { Frame, Message } from "../fold/frames";
 import { currentTurn, type Item, itemsOf } from "./items";
@@ -17,8 +17,12 @@ const result = (id: string, call: string, content = "ok"): Message => ({
   content,
   tool_call_id: call,
 });
-const turn = (id: string, status: TurnSummary["status"], attempt_count = 1) =>
-  ({ id, status, attempt_count }) as TurnSummary;
+const turn = (
+  id: string,
+  status: TurnSummary["status"],
+  attempt_count = 1,
+  input: TurnOfConversation["input"] = null,
+) => ({ id, status, attempt_count, input }) as TurnOfConversation;
 
 let seq = 0;
 function frame(event: string, turn: string, more: object, attempt = 1): Frame {
@@ -95,6 +99,15 @@ describe("the transcript", () => {
     ];
     const items = itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "running")] } });
     expect(show(items)).toEqual(["user: hi", "call: step → first", "call: step → second", "end a"]);
+    expect(items.flatMap((item) => (item.kind === "call" ? [item.nth] : []))).toEqual([0, 0]);
+    expect(items.flatMap((item) => (item.kind === "call" ? [item.message] : []))).toEqual(["1", "3"]);
+    expect(new Set(items.map((item) => item.key)).size).toBe(items.length);
+  });
+
+  it("tells calls apart that came with one id in one message", () => {
+    const call = { id: "call_0", name: "step", args: {} };
+    const messages = [user("a"), said("1", "", { tool_calls: [call, call] })];
+    const items = itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "running")] } });
     expect(items.flatMap((item) => (item.kind === "call" ? [item.nth] : []))).toEqual([0, 1]);
     expect(new Set(items.map((item) => item.key)).size).toBe(items.length);
   });
@@ -112,6 +125,14 @@ describe("the transcript", () => {
     expect(show(before)).toEqual(["user: hi", "end a", "user: next", "end b"]);
     const after = itemsOf({ ...nothing, transcript: { messages: [user("a"), user("b", "next")], turns }, sent });
     expect(show(after)).toEqual(["user: hi", "end a", "user: next", "end b"]);
+  });
+
+  it("shows what waits after a reload, and once where this page sent it", () => {
+    const waits = [turn("b", "waiting", 0, { message: "next" }), turn("c", "waiting", 0, { input: { n: 1 } })];
+    const transcript = { messages: [user("a")], turns: [turn("a", "running"), ...waits] };
+    const shown = ["user: hi", "end a", "user: next", "end b", 'user: {\n  "n": 1\n}', "end c"];
+    expect(show(itemsOf({ ...nothing, transcript }))).toEqual(shown);
+    expect(show(itemsOf({ ...nothing, transcript, sent: [{ turn: "b", text: "next" }] }))).toEqual(shown);
   });
 
   it("draws a line where a later attempt went on after a restart, not after a decision", () => {

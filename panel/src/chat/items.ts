@@ -1,14 +1,16 @@
 /** What is shown of a conversation, in order: the stored transcript, and over it what its stream told since. Pure. */
 
 import type { Transcript } from "../api/queries";
-import type { TurnReply, TurnSummary } from "../api/schema";
+import type { TurnOfConversation, TurnReply, TurnSummary } from "../api/schema";
 import type { Fold, FoldedTurn } from "../fold/fold";
 import type { Message, ToolCall } from "../fold/frames";
+import { showJson } from "../fold/json";
+import type { CallPlace } from "./toolState";
 
 export type Item =
   | { kind: "user"; key: string; text: string; pending: boolean }
   | { kind: "assistant"; key: string; text: string; live: boolean; cut: boolean }
-  | { kind: "call"; key: string; turn: string; call: ToolCall; nth: number; result: Message | undefined }
+  | ({ kind: "call"; key: string; turn: string; result: Message | undefined } & CallPlace)
   | { kind: "divider"; key: string; why: "restarted" | "retried" }
   | { kind: "end"; key: string; turn: string };
 
@@ -31,12 +33,13 @@ const INPUT = "msg-";
 export function itemsOf({ transcript, fold, sent, details }: Sources): Item[] {
   const groups = grouped(transcript?.messages ?? [], fold);
   const known = new Set(transcript?.turns.map((turn) => turn.id));
+  const unseen = [...sent, ...waiting(transcript?.turns ?? [], sent)];
   const turns = new Set([...groups.keys(), ...known, ...fold.keys(), ...sent.map((each) => each.turn)]);
   return [...turns].flatMap((turn) => {
     const messages = groups.get(turn) ?? [];
     const spoken = spokenItems(turn, messages, fold.get(turn), details.get(turn));
     const end: Item[] = known.has(turn) || fold.has(turn) ? [{ kind: "end", key: `end-${turn}`, turn }] : [];
-    return [...sentItems(turn, messages, sent), ...spoken, ...end];
+    return [...sentItems(turn, messages, unseen), ...spoken, ...end];
   });
 }
 
@@ -64,6 +67,17 @@ function groupOf(groups: Map<string, Message[]>, turn: string): Message[] {
   return group;
 }
 
+/** What turns have to say that the thread does not hold yet, sent from elsewhere or before a reload. */
+function waiting(turns: readonly TurnOfConversation[], sent: readonly Sent[]): Sent[] {
+  return turns.flatMap(({ id, input }) =>
+    input && !sent.some((each) => each.turn === id) ? [{ turn: id, text: textOf(input) }] : [],
+  );
+}
+
+function textOf(input: Record<string, unknown>): string {
+  return typeof input.message === "string" ? input.message : showJson(input.input);
+}
+
 function sentItems(turn: string, messages: readonly Message[], sent: readonly Sent[]): Item[] {
   if (messages.some((message) => message.id === INPUT + turn)) return [];
   return sent
@@ -79,7 +93,6 @@ function spokenItems(
 ): Item[] {
   const breaks = breaksOf(detail);
   const items: Item[] = [];
-  const seen = new Map<string, number>();
   const used = new Set<string>();
   let attempt = 1;
   const divide = (next: number) => {
@@ -94,12 +107,14 @@ function spokenItems(
       return;
     }
     items.push(...textItems(message));
+    const seen = new Map<string, number>();
     for (const call of message.tool_calls ?? []) {
       const result = resultOf(call, messages.slice(place + 1), used);
       if (result) used.add(result.id);
       const nth = seen.get(call.id) ?? 0;
       seen.set(call.id, nth + 1);
-      items.push({ kind: "call", key: `call-${message.id}-${call.id}`, turn, call, nth, result });
+      const key = `call-${message.id}-${call.id}${nth > 0 ? `-${nth}` : ""}`;
+      items.push({ kind: "call", key, turn, message: message.id, call, nth, result });
     }
   });
   if (folded && !folded.ending) divide(folded.attempt);
@@ -125,7 +140,7 @@ function resultOf(call: ToolCall, later: readonly Message[], used: ReadonlySet<s
 
 function orphan(turn: string, message: Message): Item {
   const call = { id: message.tool_call_id ?? message.id, name: message.name ?? "", args: {} };
-  return { kind: "call", key: `call-${message.id}`, turn, call, nth: 0, result: message };
+  return { kind: "call", key: `call-${message.id}`, turn, message: "", call, nth: 0, result: message };
 }
 
 interface Break {

@@ -5,9 +5,11 @@ import type { Message } from "../fold/frames";
 import { toolView } from "./toolState";
 
 const call = { id: "x", name: "restart", args: { name: "web" } };
+const place = { message: "m", call, nth: 0 };
 const record = (more: Partial<CallReply> = {}) =>
   ({
     id: "x",
+    message_id: "m",
     key: "k",
     name: "restart",
     state: "done",
@@ -22,6 +24,8 @@ const card = (more: Partial<CardReply> = {}) =>
     kind: "approval",
     state: "opened",
     tool: "restart",
+    call_id: "x",
+    message_id: "m",
     arguments: { name: "web" },
     key: "k",
     ...more,
@@ -44,28 +48,39 @@ describe("a tool card", () => {
     ["denied", result("denied"), turn(), "denied"],
     ["answered, of a turn that is not known", result(), undefined, "done"],
   ] as const)("says that a call is %s", (_what, message, of, state) => {
-    expect(toolView(call, 0, message, of).state).toBe(state);
+    expect(toolView(place, message, of).state).toBe(state);
   });
 
-  it("finds the n-th call of an id that came again", () => {
-    const calls = [record({ key: "k1" }), record({ key: "k2", state: "running" })];
-    expect(toolView(call, 1, undefined, turn({ calls })).record?.key).toBe("k2");
+  it("finds the call of its own message where an id came again, and the n-th of one message", () => {
+    const calls = [record({ key: "k1", message_id: "l" }), record({ key: "k2" }), record({ key: "k3" })];
+    expect(toolView(place, undefined, turn({ calls })).record?.key).toBe("k2");
+    expect(toolView({ ...place, nth: 1 }, undefined, turn({ calls })).record?.key).toBe("k3");
+  });
+
+  it("finds the card of a call that never started by the call, not by what it asks", () => {
+    const cards = [card({ id: "1", key: "k1", message_id: "l" }), card({ id: "2", arguments: { name: "db" } })];
+    expect(toolView(place, undefined, turn({ cards })).card?.id).toBe("2");
+  });
+
+  it("takes what the ledger has where a graph does not tell the message", () => {
+    expect(toolView(place, undefined, turn({ calls: [record({ message_id: "" })] })).record?.key).toBe("k");
+    expect(toolView({ ...place, message: "" }, result(), turn({ calls: [record()] })).record?.key).toBe("k");
   });
 
   it("marks what ran before the restart, and what ran again", () => {
     const attempts = [{ number: 1, outcome: "died" }] as TurnReply["attempts"];
-    const before = toolView(call, 0, result(), turn({ attempts, calls: [record()] }));
+    const before = toolView(place, result(), turn({ attempts, calls: [record()] }));
     expect([before.ranBefore, before.rerun]).toEqual([true, 0]);
-    const again = toolView(call, 0, result(), turn({ attempts, calls: [record({ starts: 2, attempt: 2 })] }));
+    const again = toolView(place, result(), turn({ attempts, calls: [record({ starts: 2, attempt: 2 })] }));
     expect([again.ranBefore, again.rerun]).toEqual([false, 2]);
   });
 
   it("does not take a decision's attempt for a restart", () => {
     const attempts = [{ number: 1, outcome: "parked" }] as TurnReply["attempts"];
-    expect(toolView(call, 0, result(), turn({ attempts, calls: [record()] })).ranBefore).toBe(false);
+    expect(toolView(place, result(), turn({ attempts, calls: [record()] })).ranBefore).toBe(false);
   });
 
-  it("shows the card of other arguments with no call", () => {
-    expect(toolView(call, 0, undefined, turn({ cards: [card({ arguments: { name: "db" } })] })).card).toBeUndefined();
+  it("shows the card of another call with no call", () => {
+    expect(toolView(place, undefined, turn({ cards: [card({ call_id: "y" })] })).card).toBeUndefined();
   });
 });

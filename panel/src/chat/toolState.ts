@@ -16,14 +16,18 @@ export interface ToolView {
   rerun: number;
 }
 
-export function toolView(
-  call: ToolCall,
-  nth: number,
-  result: Message | undefined,
-  turn: TurnReply | undefined,
-): ToolView {
-  const record = turn?.calls.filter((each) => each.id === call.id)[nth];
-  const card = cardOf(call, record, turn);
+/** The call as a message holds it. */
+export interface CallPlace {
+  /** The message's id; empty for a result whose call is not in the thread any more. */
+  message: string;
+  call: ToolCall;
+  /** Which of the message's calls with this id, from 0. */
+  nth: number;
+}
+
+export function toolView(place: CallPlace, result: Message | undefined, turn: TurnReply | undefined): ToolView {
+  const record = recordOf(place, turn);
+  const card = cardOf(place, record, turn);
   return {
     state: stateOf(result, record, card, turn),
     record,
@@ -48,12 +52,20 @@ function stateOf(
   return record ? "running" : "pending";
 }
 
-/** The key is the call's name for good. A call that never started has none in the ledger: its card is known by what it asks. */
-function cardOf(call: ToolCall, record: CallReply | undefined, turn: TurnReply | undefined): CardReply | undefined {
-  const asked = JSON.stringify(call.args);
-  return turn?.cards.findLast((card) =>
-    record ? card.key === record.key : card.tool === call.name && JSON.stringify(card.arguments) === asked,
-  );
+function recordOf({ message, call, nth }: CallPlace, turn: TurnReply | undefined): CallReply | undefined {
+  const named = turn?.calls.filter((each) => each.id === call.id) ?? [];
+  return named.filter((each) => message === "" || each.message_id === "" || each.message_id === message)[nth];
+}
+
+/** The key is the call's name for good. A call that never started has none in the ledger: its cards have it. */
+function cardOf(
+  { message, call, nth }: CallPlace,
+  record: CallReply | undefined,
+  turn: TurnReply | undefined,
+): CardReply | undefined {
+  const asked = turn?.cards.filter((card) => card.call_id === call.id && card.message_id === message) ?? [];
+  const key = record?.key ?? [...new Set(asked.map((card) => card.key))][nth];
+  return key === undefined ? undefined : turn?.cards.findLast((card) => card.key === key);
 }
 
 /** A later attempt began because the process of this one, or of one after it, went away. */

@@ -109,7 +109,9 @@ class CardReply(Reply):
     interrupt_id: str
     kind: Literal["approval", "uncertain", "interrupt"]
     state: CardState
-    tool: str | None = Field(description="Null for a question of the graph's own, as the five that follow.")
+    tool: str | None = Field(description="Null for a question of the graph's own, as the seven that follow.")
+    call_id: str | None = Field(description="The call, as the model named it.")
+    message_id: str | None = Field(description="The message that holds the call.")
     server: str | None = Field(description="The MCP server; null also for a Python tool.")
     arguments: dict[str, Any] | None = Field(description="Exactly what runs when it is approved.")
     digest: str | None = Field(description="SHA-256 of the arguments' canonical JSON.")
@@ -142,6 +144,8 @@ class CardReply(Reply):
                 "kind": card.kind,
                 "state": card.state,
                 "tool": call.tool if call else None,
+                "call_id": call.call_id if call else None,
+                "message_id": call.message_id if call else None,
                 "server": call.server if call else None,
                 "arguments": dict(call.arguments) if call else None,
                 "digest": call.digest if call else None,
@@ -195,7 +199,8 @@ class DecidedReply(Reply):
 class CallReply(Reply):
     """A tool call of a turn, as its ledger has it."""
 
-    id: str = Field(description="As the model named it.")
+    id: str = Field(description="As the model named it; it may come again in another message.")
+    message_id: str = Field(description="The message that holds the call; empty where a graph of yours does not tell.")
     key: str = Field(description="The idempotency key.")
     name: str
     server: str | None
@@ -217,6 +222,7 @@ class CallReply(Reply):
         return cls.model_validate(
             {
                 "id": call.call.id,
+                "message_id": call.call.message_id,
                 "key": call.key,
                 "name": call.call.name,
                 "server": call.call.server,

@@ -206,6 +206,16 @@ class TurnSummary(Reply):
         return cls(**_turn_fields(turn))
 
 
+class TurnOfConversation(TurnSummary):
+    input: dict[str, Any] | None = Field(
+        description="`{message}` or `{input}` as it was sent, while `messages` does not hold it yet; null after."
+    )
+
+    @classmethod
+    def of(cls, turn: Turn) -> TurnOfConversation:
+        return cls(**_turn_fields(turn), input=None if turn.input is None else dict(turn.input))
+
+
 def _turn_fields(turn: Turn) -> dict[str, Any]:
     failure = turn.failure
     return {
@@ -332,7 +342,7 @@ class ConversationReply(ConversationSummary):
     messages: list[dict[str, Any]] = Field(
         description="`{id, role, content, tool_calls?, tool_call_id?, name?, status?, usage?}`"
     )
-    turns: list[TurnSummary] = Field(description="Oldest first.")
+    turns: list[TurnOfConversation] = Field(description="Oldest first.")
     state: dict[str, Any] | None = Field(description="The values of a graph without a `messages` channel.")
 
     @classmethod
@@ -341,7 +351,7 @@ class ConversationReply(ConversationSummary):
             **_conversation_fields(transcript.conversation),
             resumable=transcript.resumable,
             messages=[dict(message) for message in transcript.messages],
-            turns=[TurnSummary.of(turn) for turn in transcript.turns],
+            turns=[TurnOfConversation.of(turn) for turn in transcript.turns],
             state=None if transcript.state is None else dict(transcript.state),
         )
 

@@ -93,12 +93,17 @@ def test_the_keyboard_is_enough(person: Person) -> None:
 
 
 def test_a_message_sent_meanwhile_waits_its_turn_or_is_taken_back(person: Person) -> None:
-    page = person.say("please do the four-step job")
-    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    page = person.say("restart the service")
+    expect(page.locator("[data-card]")).to_be_visible()
     send(page, "/say next")
     expect(page.get_by_role("button", name="Take back")).to_have_count(1)
     send(page, "/say never")
+    expect(page.get_by_role("button", name="Take back")).to_have_count(2)
+    page.reload()
+    expect(page.get_by_label("You").filter(has_text="/say never")).to_have_count(1)
     page.get_by_role("button", name="Take back").nth(1).click()
+    expect(page.get_by_role("button", name="Take back")).to_have_count(1)
+    page.get_by_role("button", name="Approve", exact=True).click()
     expect(page.get_by_label("Agent").filter(has_text="next")).to_be_visible()
     until(page, "completed")
     expect(page.get_by_label("Agent").filter(has_text="never")).to_have_count(0)

@@ -137,6 +137,9 @@ class FakeAgents:
     cards_of: dict[str, Card] = field(default_factory=dict)
     called: list[StoredCall] = field(default_factory=list)
     """The tool calls of every turn."""
+
+    said: dict[str, Any] | None = None
+    """The input of every turn, where its thread does not hold it yet."""
     tokens_by_hash: dict[str, Token] = field(default_factory=dict)
     looked_up: list[str] = field(default_factory=list)
     entries: list[AuditEntry] = field(default_factory=list)
@@ -180,7 +183,7 @@ class FakeAgents:
         ended = AT if self.status in {TurnStatus.FAILED, TurnStatus.COMPLETED, TurnStatus.CANCELLED} else None
         failure = Failure(FailureCode.MODEL_UNAVAILABLE, "model_unreachable", "The model cannot be reached.")
         failed = failure if self.status is TurnStatus.FAILED else None
-        return make_turn(turn, conversation, owner, self.status, ended_at=ended, failure=failed)
+        return make_turn(turn, conversation, owner, self.status, ended_at=ended, failure=failed, input=self.said)
 
     def agents(self) -> Sequence[AgentInfo]:
         return [AgentInfo("agent", "message", "demo", True, self.problems, self.uncovered)]

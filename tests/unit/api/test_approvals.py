@@ -61,6 +61,8 @@ async def test_everything_that_waits_is_listed_with_all_that_a_person_needs(clie
         "kind": "approval",
         "state": "opened",
         "tool": "restart_service",
+        "call_id": "call-1",
+        "message_id": "m1",
         "server": None,
         "arguments": {"name": "web"},
         "digest": gate["digest"],
@@ -301,6 +303,7 @@ async def test_a_turn_shows_its_calls_and_its_cards(client: httpx2.AsyncClient, 
     CallReply.model_validate(call)
     assert call == {
         "id": "call-1",
+        "message_id": "m1",
         "key": "key-1",
         "name": "charge",
         "server": "bank",

@@ -222,6 +222,16 @@ async def test_a_key_with_a_resume_reaches_the_agent_with_the_digest_of_the_body
     assert (asked["request_key"].key, len(asked["request_key"].digest)) == ("k", 64)
 
 
+async def test_a_conversation_tells_what_waits_to_be_said(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
+    agents.status, agents.said = TurnStatus.WAITING, {"message": "next"}
+    (waiting,) = (await client.get("/api/conversations/mine")).json()["turns"]
+    assert waiting["input"] == {"message": "next"}
+    assert "input" not in (await client.get("/api/turns/mine-turn")).json()
+    agents.said = None
+    (known,) = (await client.get("/api/conversations/mine")).json()["turns"]
+    assert known["input"] is None
+
+
 async def test_conversations_are_listed_read_renamed_and_deleted(
     client: httpx2.AsyncClient, agents: FakeAgents
 ) -> None:
