@@ -1,14 +1,21 @@
 """The wire form of a message, as events, the HTTP API and exports show it. Pure; no I/O.
 
-`{id, role: user|assistant|tool|system, content, tool_calls?, tool_call_id?, name?, status?, usage?}`. `content` is always
-text: of structured content the text blocks, joined (text only is supported; other blocks are named in brackets).
+`{id, role: user|assistant|tool|system, content, reasoning?, tool_calls?, tool_call_id?, name?, status?, usage?}`. `content` is
+always text: of structured content the text blocks, joined (text only is supported; other blocks are named in brackets).
+`reasoning` is what a model told of its thinking, where it did. Exports leave it out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+_SILENT = frozenset(
+    {"tool_use", "tool_call", "reasoning", "thinking", "redacted_thinking", "reasoning_content", "input_json_delta"}
+)
+"""Blocks that are not part of what was said."""
 
 _ROLES = {"human": "user", "ai": "assistant", "tool": "tool", "system": "system"}
 
@@ -19,6 +26,9 @@ def wire_message(message: BaseMessage) -> dict[str, Any]:
         "role": _ROLES.get(message.type, message.type),
         "content": text_of(message),
     }
+    reasoning = reasoning_of(message)
+    if reasoning:
+        wire["reasoning"] = reasoning
     if isinstance(message, AIMessage) and message.tool_calls:
         wire["tool_calls"] = [
             {"id": call["id"], "name": call["name"], "args": call["args"]} for call in message.tool_calls
@@ -50,7 +60,36 @@ def _block_text(block: Any) -> str:
     kind = block.get("type", "")
     if kind == "text":
         return str(block.get("text", ""))
-    return "" if kind in {"tool_use", "tool_call", "reasoning", "thinking", "input_json_delta"} else f"[{kind}]"
+    return "" if kind in _SILENT else f"[{kind}]"
+
+
+def reasoning_of(message: BaseMessage) -> str:
+    """What a model told of its thinking, empty where it told nothing. Providers have it in blocks of the content, each in a
+    form of its own, or beside the content; one that has both says the same in both."""
+    if not isinstance(message, AIMessage):
+        return ""
+    blocks = message.content if isinstance(message.content, list) else []
+    told = "\n\n".join(text for block in blocks if isinstance(block, Mapping) for text in _thoughts(block) if text)
+    beside = message.additional_kwargs.get("reasoning_content")
+    return told or (beside if isinstance(beside, str) else "")
+
+
+def _thoughts(block: Mapping[str, Any]) -> Iterable[str]:
+    kind = block.get("type")
+    if kind not in {"reasoning", "thinking", "reasoning_content"}:
+        return ()
+    inside = block.get(kind)
+    if kind == "reasoning" and inside is None:
+        return _texts(block.get("summary"))
+    return _texts([inside])
+
+
+def _texts(parts: Any) -> Iterable[str]:
+    """Of texts and of objects with a `text`."""
+    for part in parts if isinstance(parts, list) else ():
+        text = part.get("text") if isinstance(part, Mapping) else part
+        if isinstance(text, str):
+            yield text
 
 
 def usage_of(message: BaseMessage) -> dict[str, int]:

@@ -5,6 +5,7 @@ import { useWords } from "../words/words";
 import styles from "./chat.module.css";
 import type { Item } from "./items";
 import { MessageTools } from "./MessageTools";
+import { Reasoning } from "./Reasoning";
 import { ToolCard } from "./ToolCard";
 import { TurnEnd } from "./TurnEnd";
 import { UserMessage } from "./UserMessage";
@@ -22,6 +23,8 @@ function View({ item, turn }: Props) {
       return <UserMessage id={item.key} text={item.text} pending={item.pending} />;
     case "assistant":
       return <AgentMessage id={item.key} text={item.text} live={item.live} cut={item.cut} />;
+    case "reasoning":
+      return <Reasoning text={item.text} />;
     case "call":
       return <ToolCard turn={item.turn} message={item.message} call={item.call} nth={item.nth} result={item.result} />;
     case "divider":

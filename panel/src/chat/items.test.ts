@@ -35,7 +35,8 @@ const token = (turn: string, id: string, text: string, attempt = 1) =>
 
 function show(items: readonly Item[]): string[] {
   return items.map((item) => {
-    if (item.kind === "user" || item.kind === "assistant") return `${item.kind}: ${item.text}`;
+    if (item.kind === "user" || item.kind === "assistant" || item.kind === "reasoning")
+      return `${item.kind}: ${item.text}`;
     if (item.kind === "call") return `call: ${item.call.name} → ${item.result?.content ?? "…"}`;
     return item.kind === "divider" ? `--- ${item.why}` : `end ${item.turn}`;
   });
@@ -80,6 +81,13 @@ describe("the transcript", () => {
       "assistant: hello!",
       "end a",
     ]);
+  });
+
+  it("shows what a model thought above what it said, also where it said nothing", () => {
+    const tool_calls = [{ id: "x", name: "step", args: {} }];
+    const messages = [user("a"), said("1", "", { reasoning: "hm", tool_calls }), said("2", "42", { reasoning: "so" })];
+    const shown = show(itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "completed")] } }));
+    expect(shown).toEqual(["user: hi", "reasoning: hm", "call: step → …", "reasoning: so", "assistant: 42", "end a"]);
   });
 
   it("keeps the key of a message when its text is complete", () => {

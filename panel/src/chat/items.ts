@@ -10,6 +10,7 @@ import type { CallPlace } from "./toolState";
 export type Item =
   | { kind: "user"; key: string; text: string; pending: boolean }
   | { kind: "assistant"; key: string; text: string; live: boolean; cut: boolean }
+  | { kind: "reasoning"; key: string; text: string }
   | ({ kind: "call"; key: string; turn: string; result: Message | undefined } & CallPlace)
   | { kind: "divider"; key: string; why: "restarted" | "retried" }
   | { kind: "end"; key: string; turn: string };
@@ -106,6 +107,7 @@ function spokenItems(
       if (!used.has(message.id)) items.push(orphan(turn, message));
       return;
     }
+    if (message.reasoning) items.push({ kind: "reasoning", key: `reasoning-${message.id}`, text: message.reasoning });
     items.push(...textItems(message));
     const seen = new Map<string, number>();
     for (const call of message.tool_calls ?? []) {

@@ -13,6 +13,8 @@ export interface Message {
   id: string;
   role: "user" | "assistant" | "tool" | "system";
   content: string;
+  /** What the model told of its thinking. */
+  reasoning?: string;
   tool_calls?: ToolCall[];
   tool_call_id?: string;
   name?: string;

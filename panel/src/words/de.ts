@@ -69,6 +69,7 @@ export const de: Words = {
     log: "Verlauf",
     you: "Du",
     agent: "Agent",
+    reasoning: "Gedankengang",
     empty: "Was kann der Agent für dich tun?",
     emptyHint: "Was du sendest, wird einmal beantwortet, was auch immer dazwischen neu startet.",
     message: "Nachricht",

@@ -69,6 +69,7 @@ export const en = {
     log: "Transcript",
     you: "You",
     agent: "Agent",
+    reasoning: "Reasoning",
     empty: "What can the agent do for you?",
     emptyHint: "What you send is answered once, whatever restarts in between.",
     message: "Message",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from functools import cache
@@ -133,7 +133,7 @@ def _exported(state: StateSnapshot) -> Mapping[str, Any]:
         "source": metadata.get("source"),
         "turn": metadata.get("run_id"),
         "created_at": state.created_at,
-        "values": jsonable(state.values),
+        "values": jsonable(state.values, said_aloud),
         "next": list(state.next),
         "tasks": [
             {
@@ -147,20 +147,25 @@ def _exported(state: StateSnapshot) -> Mapping[str, Any]:
     }
 
 
-def jsonable(value: Any) -> Any:
-    """The nearest JSON value; what has none becomes its text."""
+def said_aloud(message: BaseMessage) -> Mapping[str, Any]:
+    """Without what the model thought: an export is given to others."""
+    return {name: part for name, part in wire_message(message).items() if name != "reasoning"}
+
+
+def jsonable(value: Any, said: Callable[[BaseMessage], Mapping[str, Any]] = wire_message) -> Any:
+    """The nearest JSON value; what has none becomes its text. `said`: the form of messages in it."""
     if value is None or isinstance(value, str | int | float | bool):
         return value.value if isinstance(value, Enum) else value
     if isinstance(value, BaseMessage):
-        return wire_message(value)
+        return said(value)
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: jsonable(getattr(value, field.name), said) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {str(key): jsonable(item, said) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [jsonable(item) for item in value]
+        return [jsonable(item, said) for item in value]
     if isinstance(value, Enum):
-        return jsonable(value.value)
+        return jsonable(value.value, said)
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -340,7 +340,7 @@ def _conversation_fields(conversation: Conversation) -> dict[str, Any]:
 class ConversationReply(ConversationSummary):
     resumable: bool
     messages: list[dict[str, Any]] = Field(
-        description="`{id, role, content, tool_calls?, tool_call_id?, name?, status?, usage?}`"
+        description="`{id, role, content, reasoning?, tool_calls?, tool_call_id?, name?, status?, usage?}`"
     )
     turns: list[TurnOfConversation] = Field(description="Oldest first.")
     state: dict[str, Any] | None = Field(description="The values of a graph without a `messages` channel.")

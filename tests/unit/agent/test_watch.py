@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
+from langgraph.graph import START, MessagesState, StateGraph
 
 from perdure.errors import BadRequest, NotFound, TurnInProgress, TurnNotResumable
 from perdure.events import Event, EventKind, Fold, Frame, Gone, ListsReset, Reset
@@ -392,6 +394,24 @@ async def test_an_export_tells_every_checkpoint_oldest_first(tmp_path: Path) -> 
         assert [line["parent"] for line in lines[1:]] == [line["checkpoint"] for line in lines[:-1]]
         assert lines[-1]["values"] == {"done": ["zero", "one"]}
         assert {line["turn"] for line in lines} == {accepted.turn}
+
+
+async def test_an_export_leaves_out_what_the_model_thought(tmp_path: Path) -> None:
+    thought = AIMessage(content="42", additional_kwargs={"reasoning_content": "six times seven"})
+
+    async def think(_: MessagesState) -> dict[str, Any]:
+        return {"messages": [thought]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", think)
+    graph.add_edge(START, "model")
+    async with open_house(tmp_path / "db", hosted("agent", graph.compile())) as house:
+        accepted = await house.send("what is it?")
+        await house.until(accepted)
+        read = await house.agents.conversation(ME, accepted.conversation)
+        assert read.messages[-1]["reasoning"] == "six times seven"
+        lines = [line async for line in house.agents.export(ME, accepted.conversation)]
+        assert "42" in str(lines) and "six times seven" not in str(lines)
 
 
 async def test_bad_input_is_refused_with_what_the_agent_takes(tmp_path: Path) -> None:
