@@ -399,7 +399,7 @@ async def test_an_export_tells_every_checkpoint_oldest_first(tmp_path: Path) -> 
 async def test_an_export_leaves_out_what_the_model_thought(tmp_path: Path) -> None:
     thought = AIMessage(content="42", additional_kwargs={"reasoning_content": "six times seven"})
 
-    async def think(_: MessagesState) -> dict[str, Any]:
+    async def think(state: MessagesState) -> MessagesState:
         return {"messages": [thought]}
 
     graph = StateGraph(MessagesState)
