@@ -16,6 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.servers.preloaded import Forked, preloaded
+
 LIMIT_SECONDS = 90.0
 
 
@@ -52,18 +54,10 @@ class ServerProcess:
             "PERDURE_DEMO_EFFECTS": str(self.effects_file),
             **variables,
         }
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
     def start(self, **more: str) -> ServerProcess:
-        with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "perdure", "serve"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env=environment(**{**self.variables, **more}),
-            )
+        self.process = preloaded().serve(environment(**{**self.variables, **more}), self.folder, self.log_file)
         eventually(self._ready, "the server is ready")
         return self
 

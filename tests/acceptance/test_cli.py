@@ -138,21 +138,22 @@ def test_chat_shows_an_answer_across_kill_and_restart_of_the_server(server: Serv
 
 
 def test_leaving_a_chat_does_not_end_the_turn(server: ServerProcess) -> None:
-    server.start()
+    server.start(PERDURE_DEMO_STEP_SECONDS="600")
     chat = subprocess.Popen(
         [sys.executable, "-m", "perdure", "chat", "four-step job"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         env=environment(PERDURE_DATABASE=str(server.database)),
     )
-    eventually(lambda: server.effects()["one"], "step one took effect")
+    assert chat.stdout is not None
+    assert "slow_step" in chat.stdout.readline(), "the call of step one is narrated"
     chat.send_signal(signal.SIGINT)
-    _, notes = chat.communicate(timeout=60)
-    assert chat.returncode == 130 and "The turn goes on" in notes and "Traceback" not in notes
-    turn = server.get("/api/turns").json()["items"][0]["id"]
-    assert server.until(turn, "completed")
+    told, _ = chat.communicate(timeout=60)
+    assert chat.returncode == 130 and "The turn goes on" in told and "Traceback" not in told
+    (turn,) = server.get("/api/turns").json()["items"]
+    assert turn["status"] == "running"
 
 
 def test_a_question_of_a_graph_is_told_and_answered(server: ServerProcess, perdure: CommandLine) -> None:

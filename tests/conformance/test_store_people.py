@@ -84,8 +84,10 @@ async def test_a_second_message_names_the_turn_in_progress(journal: Journal) -> 
 async def test_a_message_to_a_parked_turn_names_the_open_questions(journal: Journal) -> None:
     attempt = await journal.running()
     await attempt.park([Question("i-1", "really?")])
-    with pytest.raises(TurnInProgress, match="i-1"):
+    (card,) = await journal.store.cards(attempt.turn.owner, attempt.turn.id)
+    with pytest.raises(TurnInProgress, match=card.id) as refused:
         await journal.accept(conversation=attempt.turn.conversation)
+    assert refused.value.details == {"pending": [card.id]}
 
 
 async def test_waiting_turns_come_forward_in_the_order_of_acceptance(journal: Journal) -> None:

@@ -1,7 +1,7 @@
 """A preloaded parent that forks servers: importing LangGraph costs seconds, a kill storm needs hundreds of starts.
 
 The parent imports everything, opens no file, starts no thread and no event loop; a child continues exactly where the command line
-would. Speaks JSON lines: `{"environment": {…}, "log": path}` in, `{"pid": n}` out, and `{"pid": n, "status": s}` when a child ended
+would. Speaks JSON lines: `{"environment": {…}, "log": path, "folder"?: path}` in (with a folder: plain `perdure serve` there), `{"pid": n}` out, and `{"pid": n, "status": s}` when a child ended
 (the wait status). End of input kills the children and ends the parent.
 """
 
@@ -108,7 +108,20 @@ def _become_a_server(order: dict[str, Any]) -> None:
     os.dup2(log, 2)
     os.environ.clear()
     os.environ.update(order["environment"])
-    import_module("tests.crash.entry").serve()
+    folder = order.get("folder")
+    if folder is None:
+        import_module("tests.crash.entry").serve()
+    else:
+        _serve_in(folder)
+
+
+def _serve_in(folder: str) -> None:
+    """`perdure serve` as a person types it there."""
+    os.chdir(folder)
+    sys.path[0] = folder
+    import_module("perdure.failpoints").arm_from_environment()
+    sys.argv = ["perdure", "serve"]
+    import_module("perdure.cli").main()
 
 
 if __name__ == "__main__":

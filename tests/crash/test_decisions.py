@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.crash.server import ForkServer
-from tests.crash.trial import Plan, decisive, try_out
+from tests.crash.trial import SECOND_SHAPES, Plan, decisive, try_out
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.parametrize("plan", decisive(), ids=str)
+def _marked(plan: Plan) -> Any:
+    long = plan.scenario in SECOND_SHAPES and plan.failpoint.endswith(".before")
+    return pytest.param(plan, marks=pytest.mark.proof if long else ())
+
+
+@pytest.mark.parametrize("plan", [_marked(plan) for plan in decisive()], ids=str)
 async def test_a_kill_here_repeats_no_call_and_loses_no_decision(plan: Plan, forks: ForkServer, tmp_path: Path) -> None:
     verdict = await try_out(plan, tmp_path, forks)
     assert verdict.violations == [], f"{plan.replay}\n{verdict.server_log}"

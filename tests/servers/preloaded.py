@@ -1,0 +1,108 @@
+"""Servers forked from a parent that has imported everything: a start costs milliseconds of CPU instead of seconds.
+
+The child is a process of its own that goes the way of the command line (`tests/crash/forkserver.py`); it is killed, stopped
+and waited for like one that a person started. What a start really costs a person is measured and tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from tests.servers.process import ROOT
+
+
+class Forked:
+    """A forked server, with the part of `subprocess.Popen` that tests use."""
+
+    def __init__(self, parent: Preloaded, pid: int) -> None:
+        self.pid = pid
+        self._parent = parent
+
+    def poll(self) -> int | None:
+        return self._parent.ended(self.pid, 0)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises TimeoutExpired."""
+        code = self._parent.ended(self.pid, timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired("perdure serve", timeout or 0)
+        return code
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+class Preloaded:
+    """The parent. One per test process: `preloaded()`."""
+
+    def __init__(self) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PERDURE_", "LANGCHAIN_"))}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.forkserver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env={**kept, "LANGGRAPH_STRICT_MSGPACK": "true"},
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._orders: IO[bytes] = self._process.stdin
+        self._news = threading.Condition()
+        self._spawned: list[int] = []
+        self._codes: dict[int, int] = {}
+        first = self._process.stdout.readline()
+        assert first, "the preloaded parent did not start; run `python -m tests.crash.forkserver` to see why"
+        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        atexit.register(self.close)
+
+    def serve(self, environment: Mapping[str, str], folder: Path, log: Path) -> Forked:
+        """`perdure serve`, started in the folder."""
+        order = {"environment": dict(environment), "log": str(log), "folder": str(folder)}
+        with self._news:
+            self._orders.write(json.dumps(order).encode() + b"\n")
+            self._orders.flush()
+            while not self._spawned:
+                assert self._news.wait(60), "the preloaded parent answers nothing"
+            return Forked(self, self._spawned.pop())
+
+    def ended(self, pid: int, seconds: float | None) -> int | None:
+        """The exit code, negative for a signal; None when it has not ended within so long."""
+        with self._news:
+            self._news.wait_for(lambda: pid in self._codes, seconds)
+            return self._codes.get(pid)
+
+    def close(self) -> None:
+        """Ends the parent, and with it every child that is left."""
+        self._orders.close()
+        self._process.wait()
+
+    def _read(self, output: IO[bytes]) -> None:
+        for line in output:
+            message: dict[str, Any] = json.loads(line)
+            with self._news:
+                if "status" in message:
+                    self._codes[message["pid"]] = os.waitstatus_to_exitcode(message["status"])
+                elif "pid" in message:
+                    self._spawned.append(message["pid"])
+                self._news.notify_all()
+
+
+@cache
+def preloaded() -> Preloaded:
+    return Preloaded()
