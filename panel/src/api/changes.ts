@@ -9,6 +9,7 @@ import { type Shared, share } from "../stream/share";
 import type { SseEvent } from "../stream/sse";
 import { request } from "./client";
 import { ENDED, keys, type Page, type Transcript } from "./queries";
+import { reread } from "./reread";
 import type { ConversationSummary, TurnReply, TurnStatus } from "./schema";
 
 interface Change {
@@ -108,7 +109,7 @@ export class Changes implements Shared {
   }
 
   private reread(queryKey: readonly unknown[]): void {
-    void this.client.invalidateQueries({ queryKey }, { cancelRefetch: true });
+    void reread(this.client, queryKey);
   }
 }
 

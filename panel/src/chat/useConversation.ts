@@ -1,6 +1,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useMemo, useState, useSyncExternalStore } from "react";
 import { keys, type Transcript, useTranscript, useTurn } from "../api/queries";
+import { reread } from "../api/reread";
 import type { TurnReply, TurnSummary } from "../api/schema";
 import type { Fold } from "../fold/fold";
 import type { LineState } from "../stream/connection";
@@ -60,7 +61,7 @@ function usePatience(wanted: boolean): boolean {
 function useRereading(id: string, revision: number, fold: Fold): void {
   const client = useQueryClient();
   useEffect(() => {
-    if (revision > 0) void client.invalidateQueries({ queryKey: keys.conversation(id) });
+    if (revision > 0) void reread(client, keys.conversation(id));
   }, [client, id, revision]);
   const told = [...fold]
     .map(([turn, { traces, approvals, attempt, ending }]) =>
@@ -70,7 +71,7 @@ function useRereading(id: string, revision: number, fold: Fold): void {
   useEffect(() => {
     for (const part of told.split(" ")) {
       const turn = part.split(":")[0];
-      if (turn) void client.invalidateQueries({ queryKey: keys.turn(turn) });
+      if (turn) void reread(client, keys.turn(turn));
     }
   }, [client, told]);
 }
