@@ -64,6 +64,22 @@ describe("a line", () => {
   beforeEach(() => vi.useFakeTimers());
   afterEach(() => vi.useRealTimers());
 
+  it("is live although text never ceases to come", async () => {
+    let clock: ReturnType<typeof setInterval> | undefined;
+    const body = new ReadableStream<Uint8Array>({
+      start(controller) {
+        clock = setInterval(() => controller.enqueue(new TextEncoder().encode(TOKEN)), 50);
+      },
+    });
+    const script = new Script([() => new Response(body)]);
+    await vi.advanceTimersByTimeAsync(500);
+    expect(script.states.at(-1)).toBe("catching-up");
+    await vi.advanceTimersByTimeAsync(600);
+    expect(script.states).toEqual(["connecting", "catching-up", "live"]);
+    clearInterval(clock);
+    await script.stop();
+  });
+
   it("comes back after a clean end without a last word, after the last id", async () => {
     const script = new Script([stream(`retry: 1000\n\n${TOKEN}`), stream("retry: 1000\n\n", "open")]);
     await vi.advanceTimersByTimeAsync(1_000);

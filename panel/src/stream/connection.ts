@@ -33,6 +33,8 @@ export interface LineOptions {
 
 /** After this long without a frame what was missed is in. */
 export const SETTLED_MS = 200;
+/** A line on which text streams is never silent: after this long it is live all the same. */
+export const CATCHING_UP_MS = 1_000;
 /** A line that was silent for longer is made anew when the person looks at the page again. */
 export const STALE_MS = 25_000;
 
@@ -63,6 +65,7 @@ export async function keepConnected(options: LineOptions): Promise<void> {
 class Connection implements SseReader {
   private readonly abort = new AbortController();
   private settle: ReturnType<typeof setTimeout> | undefined;
+  private openedAt = 0;
   private hints = 0;
   private lastByteAt = Date.now();
   private gone = false;
@@ -98,6 +101,8 @@ class Connection implements SseReader {
       const refused = refusal(response);
       if (refused) return refused;
       this.opened();
+      this.openedAt = Date.now();
+      this.options.owner.tell("catching-up");
       this.catchUp();
       await readEvents(response, this, signal);
       return this.gone ? "gone" : "again";
@@ -124,12 +129,15 @@ class Connection implements SseReader {
   }
 
   private catchUp(): void {
-    if (this.settle === undefined) this.options.owner.tell("catching-up");
     clearTimeout(this.settle);
-    this.settle = setTimeout(() => {
-      this.settle = undefined;
-      this.options.owner.tell("live");
-    }, SETTLED_MS);
+    const left = this.openedAt + CATCHING_UP_MS - Date.now();
+    if (left <= 0) this.caughtUp();
+    else this.settle = setTimeout(() => this.caughtUp(), Math.min(SETTLED_MS, left));
+  }
+
+  private caughtUp(): void {
+    this.settle = undefined;
+    this.options.owner.tell("live");
   }
 
   private check(): void {

@@ -6,6 +6,7 @@ import re
 import shutil
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, expect, sync_playwright
 
 from perdure.panel.pages import BUILT
-from tests.acceptance.conftest import ServerProcess
+from tests.acceptance.conftest import ServerProcess, eventually
 
 PATIENCE_MS = 60_000
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -111,6 +112,13 @@ def until(page: Page, status: str) -> None:
 
 def transcript(page: Page) -> str:
     return str(page.evaluate(_TRANSCRIPT))
+
+
+def shows(page: Page, expected: str) -> None:
+    """What a turn used is read after its end: the transcript comes to be this one."""
+    with suppress(AssertionError):
+        eventually(lambda: transcript(page) == expected, "the transcripts are alike")
+    assert transcript(page) == expected
 
 
 def conversation_of(page: Page) -> str:

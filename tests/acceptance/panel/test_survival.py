@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.acceptance.conftest import ServerProcess
-from tests.acceptance.panel.conftest import Person, conversation_of, send, transcript, until
+from tests.acceptance.panel.conftest import Person, conversation_of, send, shows, transcript, until
 
 ANSWER = "/say " + " ".join(f"word{n}" for n in range(90)) + "\n\n```python\nx = 'one'\n```\n\n- a\n- b\n\nThe end."
 LONG = "/say " + " ".join(f"word{n}" for n in range(600))
@@ -17,6 +17,7 @@ def calm(person: Person, message: str) -> str:
     """The transcript of a run that nothing disturbs."""
     page = person.say(message)
     until(page, "completed")
+    expect(page.get_by_role("log").get_by_text("tokens in")).to_be_visible()
     return transcript(page)
 
 
@@ -31,10 +32,10 @@ def test_a_reload_in_the_middle_of_an_answer_changes_nothing(person: Person) -> 
     page.reload()
     under_way(page)
     until(page, "completed")
-    assert transcript(page) == expected
+    shows(page, expected)
     page.reload()
     until(page, "completed")
-    assert transcript(page) == expected
+    shows(page, expected)
 
 
 def test_a_second_tab_shows_the_same_and_can_stop_it(person: Person) -> None:
@@ -45,7 +46,7 @@ def test_a_second_tab_shows_the_same_and_can_stop_it(person: Person) -> None:
     second.get_by_role("button", name="Stop").click()
     until(page, "cancelled")
     until(second, "cancelled")
-    assert transcript(page) == transcript(second)
+    shows(page, transcript(second))
     assert "cancelled here" in page.locator("[role=log]").inner_text()
 
 
@@ -60,7 +61,7 @@ def test_ten_seconds_without_network_are_caught_up(person: Person) -> None:
     page.wait_for_timeout(10_000)
     person.context.set_offline(False)
     until(page, "completed")
-    assert transcript(page) == expected
+    shows(page, expected)
 
 
 def test_a_killed_server_goes_on_with_the_answer(survivor: Person, mortal: ServerProcess) -> None:
@@ -73,7 +74,7 @@ def test_a_killed_server_goes_on_with_the_answer(survivor: Person, mortal: Serve
     assert page.locator("[data-status=failed]").count() == 0
     mortal.start()
     until(page, "completed")
-    assert transcript(page) == expected
+    shows(page, expected)
 
 
 def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: Person, mortal: ServerProcess) -> None:
@@ -84,7 +85,7 @@ def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: 
     mortal.start()
     until(page, "completed")
     expect(page.locator("details[data-state]")).to_have_count(4)
-    assert transcript(page) == expected
+    shows(page, expected)
     expect(page.get_by_text("ran before the restart").first).to_be_visible()
     expect(page.get_by_text("resumed after a restart")).to_be_visible()
 
@@ -139,7 +140,7 @@ def test_eight_live_tabs_share_what_the_browser_can_connect(person: Person) -> N
     tabs = [person.tab(page.url) for _ in range(7)]
     for tab in tabs:
         until(tab, "completed")
-        assert transcript(tab) == expected
+        shows(tab, expected)
 
 
 @pytest.mark.proof
@@ -153,7 +154,7 @@ def test_eight_tabs_of_eight_conversations_all_come_to_their_end(person: Person)
         expect(tab.locator("header .pill[data-status=completed]")).to_be_visible()
         expect(tab.locator("[role=log]")).to_contain_text("The end.")
         expect(tab.locator("[data-live=true]")).to_have_count(0)
-        assert transcript(tab) == expected
+        shows(tab, expected)
     assert len({conversation_of(tab) for tab in tabs}) == 8
 
 
@@ -190,4 +191,4 @@ def test_of_two_tabs_that_decide_at_once_one_wins_and_the_other_is_told(person: 
     expect(second.get_by_role("alert")).to_contain_text("admin decided first")
     expect(second.get_by_role("alert")).to_contain_text("approved")
     until(second, "completed")
-    assert transcript(second) == transcript(page)
+    shows(second, transcript(page))
