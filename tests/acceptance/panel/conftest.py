@@ -134,7 +134,7 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """One server for the tests of a module that let it live."""
-    process = _server(tmp_path_factory.mktemp("page"))
+    process = new_server(tmp_path_factory.mktemp("page"))
     try:
         yield process.start()
     finally:
@@ -144,32 +144,32 @@ def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server of one test, which may kill it."""
-    process = _server(tmp_path)
+    process = new_server(tmp_path)
     try:
         yield process.start()
     finally:
         process.close()
 
 
-def _server(folder: Path, **variables: str) -> ServerProcess:
+def new_server(folder: Path, **variables: str) -> ServerProcess:
     port = str(free_port())
     return ServerProcess(folder, PERDURE_PORT=port, PERDURE_DEMO_TOKEN_SECONDS="0.02", **variables)
 
 
 @pytest.fixture
 def person(browser: Browser, steady: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Person]:
-    yield from _signed_in(browser, steady, getattr(request, "param", {}))
+    yield from signed_in(browser, steady, getattr(request, "param", {}))
 
 
 @pytest.fixture
 def survivor(browser: Browser, mortal: ServerProcess) -> Iterator[Person]:
-    yield from _signed_in(browser, mortal, {})
+    yield from signed_in(browser, mortal, {})
 
 
 _kept: dict[str, Any] = {}
 
 
-def _signed_in(browser: Browser, server: ServerProcess, options: dict[str, Any]) -> Iterator[Person]:
+def signed_in(browser: Browser, server: ServerProcess, options: dict[str, Any]) -> Iterator[Person]:
     """A link works once: later browsers of the same server come with the cookie of the first."""
     state = _kept.get(str(server.folder))
     context = browser.new_context(
