@@ -152,8 +152,9 @@ def mortal(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def new_server(folder: Path, **variables: str) -> ServerProcess:
-    port = str(free_port())
-    return ServerProcess(folder, PERDURE_PORT=port, PERDURE_DEMO_TOKEN_SECONDS="0.02", **variables)
+    return ServerProcess(
+        folder, **{"PERDURE_PORT": str(free_port()), "PERDURE_DEMO_TOKEN_SECONDS": "0.02", **variables}
+    )
 
 
 @pytest.fixture

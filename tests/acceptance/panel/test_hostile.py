@@ -6,11 +6,13 @@ That no request leaves the origin and that no script of theirs ran is asserted i
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.acceptance.panel.conftest import Person, until
+from tests.acceptance.conftest import ServerProcess
+from tests.acceptance.panel.conftest import Person, new_server, until
 
 CORPUS = {
     "script": "<script>document.title='owned'</script>",
@@ -32,6 +34,16 @@ CORPUS = {
 }
 
 
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Its model does not dawdle over thousands of words."""
+    server = new_server(tmp_path_factory.mktemp("page"), PERDURE_DEMO_TOKEN_SECONDS="0")
+    try:
+        yield server.start()
+    finally:
+        server.close()
+
+
 @pytest.mark.parametrize("case", CORPUS)
 def test_an_answer_is_text(person: Person, case: str) -> None:
     said = person.server.say(f"/say {CORPUS[case]}")
@@ -47,14 +59,16 @@ def test_an_answer_is_text(person: Person, case: str) -> None:
     page.get_by_label("Message", exact=True).fill("the page still listens")
 
 
-@pytest.mark.parametrize("case", ["script", "handlers", "remote images", "turned text"])
-def test_arguments_and_results_of_tools_and_titles_are_text(person: Person, case: str) -> None:
-    call = f"/call slow_step {json.dumps({'label': CORPUS[case]})}"
-    page = person.say(call)
+def test_arguments_and_results_of_tools_and_titles_are_text(person: Person) -> None:
+    cases = ["script", "handlers", "remote images", "turned text"]
+    asked = [json.dumps({"label": CORPUS[case]}) for case in cases]
+    page = person.say("\n".join(f"/call slow_step {each}" for each in asked))
     until(page, "completed")
-    card = page.locator("details[data-state=done]")
-    card.locator("summary").click()
-    expect(card.get_by_role("heading", name="Result")).to_be_visible()
+    cards = page.locator("details[data-state=done]")
+    expect(cards).to_have_count(len(cases))
+    for n in range(len(cases)):
+        cards.nth(n).locator("summary").click()
+        expect(cards.nth(n).get_by_role("heading", name="Result")).to_be_visible()
     assert page.title() == "Perdure"
     assert page.locator("main img, main script, main iframe, main svg").count() == 0
     assert "\u202e" not in page.locator("body").inner_text()

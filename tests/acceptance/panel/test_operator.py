@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import ServerProcess
@@ -38,6 +39,7 @@ def test_a_paused_list_stays_as_it_is(person: Person) -> None:
     expect(page.locator(f"a[href$='/turns/{later['turn']}']")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_a_turn_shows_its_attempts_and_why_they_ended(survivor: Person, mortal: ServerProcess) -> None:
     page = survivor.say("please do the four-step job")
     expect(page.locator("details[data-state=done]").first).to_be_visible()
