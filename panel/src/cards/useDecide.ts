@@ -1,6 +1,8 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { ApiError, call } from "../api/client";
-import { keys } from "../api/queries";
+import { keys, useMe } from "../api/queries";
+import { untilAnswered } from "../api/repeating";
+import { reread } from "../api/reread";
 import type { CardReply, DecidedReply, DecisionKind, DecisionRequest } from "../api/schema";
 import { notify } from "../app/notify";
 import type { Words } from "../words/en";
@@ -10,27 +12,32 @@ import { useWords } from "../words/words";
 
 export type Decision = DecisionRequest & { decision: DecisionKind };
 
-/** The first decision counts; who comes second is told who decided, when and what. Whatever the server answers, what waits is
- * read again. */
+/** The first decision counts; who comes second is told who decided, when and what. A decision that a server did not answer is
+ * sent again until one does: it counts once. Whatever the server answers, what waits is read again. */
 export function useDecide(card: CardReply) {
   const t = useWords();
   const client = useQueryClient();
+  const { data: me } = useMe();
   return useMutation<DecidedReply, Error, Decision>({
+    ...untilAnswered,
     mutationFn: (body) => call<DecidedReply>("POST", `api/approvals/${encodeURIComponent(card.id)}`, { body }),
-    onError: (error) => {
-      if (wasLate(error)) notify(lateText(error, t));
+    onError: (error, body) => {
+      if (wasLate(error) && !isOwn(error, body, me?.name)) notify(lateText(error, t));
     },
-    onSettled: async () => {
-      await Promise.all([
-        client.invalidateQueries({ queryKey: keys.approvals }),
-        client.invalidateQueries({ queryKey: keys.turn(card.turn) }),
-      ]);
+    onSettled: () => {
+      void reread(client, keys.approvals);
+      void reread(client, keys.turn(card.turn));
     },
   });
 }
 
 export function wasLate(error: Error | null): error is ApiError {
   return error instanceof ApiError && error.code === "APPROVAL_DECIDED";
+}
+
+/** The same decision of the same person: it was taken, and its answer was lost. */
+function isOwn({ envelope }: ApiError, body: Decision, name: string | undefined): boolean {
+  return envelope.decided_by === name && envelope.decision === body.decision;
 }
 
 function lateText({ envelope }: ApiError, t: Words): string {
