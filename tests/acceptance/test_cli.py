@@ -137,10 +137,19 @@ def test_chat_shows_an_answer_across_kill_and_restart_of_the_server(server: Serv
     assert notes.count('slow_step(label="four")') == 1
 
 
+HEARS_CTRL_C = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from perdure.cli import main
+main()
+"""
+"""A shell's background command, and all it starts, ignores what Ctrl-C sends; this one does not."""
+
+
 def test_leaving_a_chat_does_not_end_the_turn(server: ServerProcess) -> None:
     server.start(PERDURE_DEMO_STEP_SECONDS="600")
     chat = subprocess.Popen(
-        [sys.executable, "-m", "perdure", "chat", "four-step job"],
+        [sys.executable, "-c", HEARS_CTRL_C, "chat", "four-step job"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
