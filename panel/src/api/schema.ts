@@ -204,6 +204,16 @@ export interface ErrorEnvelope {
   decided_at?: string | null;
 }
 
+export type EventKind = "token" | "message" | "trace" | "approval" | "rewind" | "end" | "chat-error";
+
+export interface EventReply {
+  seq: number;
+  event: EventKind;
+  attempt: number;
+  at: string;
+  data: Record<string, unknown>;
+}
+
 export interface ForkFrom {
   message?: string | null;
   checkpoint?: string | null;
@@ -278,6 +288,11 @@ export interface PageCheckpointSummary {
 
 export interface PageConversationSummary {
   items: ConversationSummary[];
+  next: string | null;
+}
+
+export interface PageEventReply {
+  items: EventReply[];
   next: string | null;
 }
 

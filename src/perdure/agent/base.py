@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, Unpack
 
-from perdure.events import Frame, Gone, ListsReset
+from perdure.events import Event, EventKind, Frame, Gone, ListsReset
 from perdure.forks import Branch, DatabaseSize, Forked, WorkerInfo
 from perdure.store.base import Decided, Page, StoredCall
 from perdure.turns import (
@@ -176,6 +176,12 @@ class AgentPort(Protocol):
     async def cancel(self, person: Person, turn: str) -> Turn: ...
 
     async def turn(self, person: Person, turn: str) -> TurnDetail: ...
+
+    async def events(
+        self, person: Person, turn: str, *, limit: int, cursor: str | None, kind: EventKind | None
+    ) -> Page[Event]:
+        """What is committed of the turn and retained, oldest first, rewinds included."""
+        ...
 
     async def turns(
         self,

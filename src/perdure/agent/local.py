@@ -13,10 +13,11 @@ from perdure.agent.forks import Forks
 from perdure.agent.ids import new_id
 from perdure.agent.operations import server_info
 from perdure.agent.people import checked_name, require_admin
+from perdure.agent.records import events_of
 from perdure.agent.threads import Threads
 from perdure.agent.watch import watch
 from perdure.errors import BadRequest, Forbidden, NotFound, NotReady, PerdureError, TurnInProgress, TurnNotResumable
-from perdure.events import Frame, Gone, ListsReset, ResetReason
+from perdure.events import Event, EventKind, Frame, Gone, ListsReset, ResetReason
 from perdure.graph.load import HostedGraph
 from perdure.store.base import Decided, Page, Store
 from perdure.transport.base import SlowWatcher, Subscription, Transport
@@ -178,6 +179,11 @@ class LocalAgents:
             conversation = await self._store.conversation(scope, found.conversation)
             resumable = await self._resumable(conversation, last)
         return TurnDetail(found, attempts, cards, calls, resumable)
+
+    async def events(
+        self, person: Person, turn: str, *, limit: int, cursor: str | None, kind: EventKind | None
+    ) -> Page[Event]:
+        return await events_of(self._store, person, turn, limit=limit, cursor=cursor, kind=kind)
 
     async def turns(
         self,

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from perdure.api.context import Api, Asker, checked_id
 from perdure.api.documentation import Responses, errors
 from perdure.api.operations import CountsQuery, TurnCounts
+from perdure.api.records import EventReply, EventsQuery
 from perdure.api.schemas import TurnReply, TurnsQuery, TurnSummary
 from perdure.api.shapes import Page, text_of
 from perdure.api.wire import JSONReply
@@ -44,6 +45,19 @@ async def counts(query: Annotated[CountsQuery, Query()], api: Api, person: Asker
 async def turn(id: str, api: Api, person: Asker) -> Response:
     detail = await api.agents.turn(person, checked_id(id, "turn"))
     return JSONReply(TurnReply.of_detail(detail).model_dump(exclude_unset=True))
+
+
+@router.get(
+    "/{id}/events",
+    response_model=Page[EventReply],
+    summary="What is committed of a turn, oldest first",
+    responses=errors(400, 404),
+)
+async def events(id: str, query: Annotated[EventsQuery, Query()], api: Api, person: Asker) -> Response:
+    page = await api.agents.events(
+        person, checked_id(id, "turn"), limit=query.limit, cursor=query.cursor, kind=query.kind
+    )
+    return JSONReply(Page(items=[EventReply.of(event) for event in page.items], next=page.next).model_dump())
 
 
 @router.post(

@@ -157,6 +157,7 @@ class FakeAgents:
     recorded_changes: list[Change | ListsReset] = field(default_factory=list)
     keys: dict[str, tuple[str, Accepted]] = field(default_factory=dict)
     followers_left: int = 0
+    traced: Mapping[str, Any] = field(default_factory=dict)
     title: str = "A title"
 
     def _asked(self, verb: str, **arguments: Any) -> None:
@@ -275,6 +276,11 @@ class FakeAgents:
         attempt = Attempt(turn, 1, 1, "host:1:boot", AT, AT, Outcome.DIED, True, "gone")
         card = Card("k1", turn, "c", found.owner, "i1", "interrupt", {"ask": "?"}, CardState.OPENED, AT)
         return TurnDetail(found, [attempt], [card, *self.cards_of.values()], self.called, False)
+
+    async def events(self, person: Person, turn: str, **asked: Any) -> Page[Event]:
+        self._asked("events", person=person, turn=turn, **asked)
+        found = self._turn(person, turn)
+        return Page([Event(7, found.conversation, turn, 1, EventKind.TRACE, AT, self.traced)], "7")
 
     async def turns(self, person: Person, **asked: Any) -> Page[Turn]:
         self._asked("turns", person=person, **asked)

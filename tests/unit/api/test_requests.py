@@ -11,9 +11,10 @@ import pytest
 from perdure.api import schemas, shapes
 from perdure.api.auth import ADMIN
 from perdure.errors import CardDecided, NotReady, PerdureError, StorageError, StorageFull
+from perdure.events import EventKind
 from perdure.turns import DecisionKind, TurnStatus, Verdict
 
-from .conftest import FakeAgents, gate_card
+from .conftest import AT, FakeAgents, gate_card
 
 
 def refusal(response: httpx2.Response, status: int, code: str) -> str:
@@ -272,6 +273,7 @@ async def test_pages_are_asked_for_with_bounds(client: httpx2.AsyncClient, agent
         ("/api/conversations?limit=201", "`limit`"),
         ("/api/turns?limit=many", "`limit`"),
         ("/api/turns?status=done", "completed"),
+        ("/api/turns/mine-turn/events?kind=token", "message, trace"),
         ("/api/turns?limt=5", "Did you mean `limit`?"),
         ("/api/chat", "`conversation`"),
         ("/api/chat?conversation=mine&folow=1", "Did you mean `follow`?"),
@@ -288,6 +290,20 @@ async def test_a_query_that_makes_no_sense_is_refused(
 ) -> None:
     assert told in refusal(await client.get(path), 400, "BAD_REQUEST")
     assert agents.calls == []
+
+
+async def test_a_turn_s_events_are_told_as_its_stream_tells_them(
+    client: httpx2.AsyncClient, agents: FakeAgents
+) -> None:
+    agents.traced = {"node": "tools", "name": "half \ud800 pair", "step": 2, "phase": "enter"}
+    told = (await client.get("/api/turns/mine-turn/events?kind=trace&limit=1&cursor=3")).json()
+    data = agents.traced | {"name": "half \ufffd pair"}
+    assert told == {
+        "items": [{"seq": 7, "event": "trace", "attempt": 1, "at": AT.isoformat(), "data": data}],
+        "next": "7",
+    }
+    [asked] = agents.asked("events")
+    assert (asked["limit"], asked["cursor"], asked["kind"]) == (1, "3", EventKind.TRACE)
 
 
 async def test_turns_are_listed_read_and_cancelled(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
@@ -332,6 +348,7 @@ async def test_what_json_cannot_hold_does_not_break_a_conversation(
         ("GET", "/api/conversations/{}/export"),
         ("GET", "/api/turns/{}"),
         ("POST", "/api/turns/{}/cancel"),
+        ("GET", "/api/turns/{}/events"),
         ("GET", "/api/chat?conversation={}"),
     ],
 )
