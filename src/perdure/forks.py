@@ -40,7 +40,7 @@ class NewFork:
     by: str
     point: ForkPoint
     title: str | None
-    """None: the source's."""
+    """None: the source's, with a number."""
 
     messages: Sequence[Mapping[str, Any]]
     """Wire forms of the messages at the point, which the fork can be found by."""

@@ -161,8 +161,18 @@ async def test_a_fork_before_any_message_of_a_turn_begins_before_that_turn(journ
     read = await journal.store.conversation(OWNER, made.conversation)
     assert read.forked_from is not None
     assert (read.forked_from.conversation, read.forked_from.turn) == (source, turns[1].id)
-    assert (read.message_count, read.status, read.title) == (3, None, "a")
+    assert (read.message_count, read.status, read.title) == (3, None, "a (2)")
     assert (await journal.store.conversation(OWNER, source)).message_count == 9
+
+
+async def test_forks_without_a_title_are_told_apart_by_a_number(journal: Journal) -> None:
+    source = await said(journal, "a")
+    made = [await fork_before(journal, source, "a", "A"), await fork_before(journal, source, "a", "A")]
+    made.append(await fork_before(journal, source, "one of a", "A"))
+    await answer(journal, made[0], "A")
+    made.append(await fork_before(journal, made[0].conversation, "A", "B"))
+    titles = [(await journal.store.conversation(OWNER, each.conversation)).title for each in made]
+    assert titles == ["a (2)", "a (3)", "a (4)", "a (5)"]
 
 
 async def test_a_fork_before_the_first_message_begins_with_nothing(journal: Journal) -> None:

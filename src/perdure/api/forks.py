@@ -62,7 +62,9 @@ class ForkRequest(Request):
 
     from_: ForkFrom = Field(alias="from")
     message: str | None = Field(None, description="What the person says first in the fork.")
-    title: Annotated[str, Field(max_length=200)] | None = Field(None, description="Else that of the conversation.")
+    title: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="Else that of the conversation, with a number."
+    )
 
     @field_validator("message")
     @classmethod

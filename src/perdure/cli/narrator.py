@@ -18,6 +18,7 @@ from perdure.cli.client import Line
 from perdure.cli.output import clean, shortened
 from perdure.events import Event, EventKind, Fold, Frame, Reset
 
+_FAILED = frozenset({"error", "not_started", "stopped", "unknown"})
 _RESTARTED = {
     "recovered": "resumed after a crash",
     "released": "resumed after a restart",
@@ -85,7 +86,7 @@ class Narrator:
         if message["role"] == "assistant":
             self._assistant(message)
         elif message["role"] == "tool":
-            failed = message.get("status") == "error"
+            failed = message.get("status") in _FAILED
             self._note(f"  {'✗' if failed else '✓'} {message.get('name', 'tool')}: {shortened(message['content'])}")
 
     def _assistant(self, message: Mapping[str, Any]) -> None:

@@ -18,6 +18,10 @@ from perdure.turns import EXPIRY, DecisionKind, Verdict
 
 STATUS = "perdure_status"
 DENIED = "denied"
+NOT_BEGUN_STATUS = "not_started"
+NO_EFFECT_STATUS = "stopped"
+UNKNOWN_STATUS = "unknown"
+"""What a message's status tells of a call that came to no end: it was never started; it was, and had no effect; nobody knows."""
 
 NOT_STARTED = "This call was not started, because the turn ended before. It has had no effect."
 CANCELLED_BEFORE = "This call was not started, because the user cancelled the turn. It has had no effect."
@@ -36,8 +40,12 @@ def message(call: ToolCall, content: Any, *, status: str = "success", **kwargs: 
     )
 
 
-def error(call: ToolCall, text: str) -> ToolMessage:
-    return message(call, text, status="error")
+def error(call: ToolCall, text: str, **kwargs: Any) -> ToolMessage:
+    return message(call, text, status="error", **kwargs)
+
+
+def not_started(call: ToolCall, text: str) -> ToolMessage:
+    return error(call, text, **{STATUS: NOT_BEGUN_STATUS})
 
 
 def denied(call: ToolCall, verdict: Verdict) -> ToolMessage:
@@ -62,7 +70,7 @@ def given_up(call: ToolCall, record: CallRecord, verdict: Verdict) -> ToolMessag
         f"The outcome of this call is not known: {gates.why(record)}. {_who(verdict)} gave it up; it will not be tried "
         f"again. {MAY_HAVE}"
     )
-    return error(call, text + _note(verdict))
+    return error(call, text + _note(verdict), **{STATUS: UNKNOWN_STATUS})
 
 
 def stuck(call: ToolCall, record: CallRecord, why: str) -> ToolMessage:
@@ -73,13 +81,14 @@ def stuck(call: ToolCall, record: CallRecord, why: str) -> ToolMessage:
 def not_happened(call: ToolCall, verdict: Verdict) -> ToolMessage:
     """Of a call that a person wanted to run again, in a turn that ended before it could."""
     text = f"{_who(verdict)} says that this call did not take effect. It was not run again, because the turn ended."
-    return error(call, text + _note(verdict))
+    return error(call, text + _note(verdict), **{STATUS: NO_EFFECT_STATUS})
 
 
 def unknown(call: ToolCall, record: CallRecord, *, cancelled: bool = False) -> ToolMessage:
     """Of a call that was started and that the turn ended without."""
     ended = " The user cancelled the turn." if cancelled else ""
-    return error(call, f"The outcome of this call is not known: {gates.why(record)}.{ended} {MAY_HAVE}")
+    text = f"The outcome of this call is not known: {gates.why(record)}.{ended} {MAY_HAVE}"
+    return error(call, text, **{STATUS: UNKNOWN_STATUS})
 
 
 def lost(call: ToolCall, why: str, *, checked: bool = False) -> ToolMessage:
@@ -171,8 +180,8 @@ def closing(attempt: Ledger, asker: AIMessage, asked: Asked, *, covered: bool, c
     if verdict is not None and verdict.decision is DecisionKind.DENY:
         return denied(call, verdict)
     if verdict is None and policy.gated(call.name):
-        return error(call, NOT_APPROVED)
-    return error(call, CANCELLED_BEFORE if cancelled else NOT_STARTED)
+        return not_started(call, NOT_APPROVED)
+    return not_started(call, CANCELLED_BEFORE if cancelled else NOT_STARTED)
 
 
 def _of_started(attempt: Ledger, call: ToolCall, record: CallRecord, *, cancelled: bool) -> ToolMessage:
@@ -182,7 +191,7 @@ def _of_started(attempt: Ledger, call: ToolCall, record: CallRecord, *, cancelle
             if each.tool_call_id == call.id:
                 return each
     if record.paused and record.error == NOT_BEGUN:
-        return error(call, CANCELLED_BEFORE if cancelled else NOT_STARTED)
+        return not_started(call, CANCELLED_BEFORE if cancelled else NOT_STARTED)
     verdict = attempt.verdict(gates.uncertain(record, attempt.policy).id)
     if verdict is not None and verdict.decision is DecisionKind.HAPPENED:
         return happened(call, verdict.result)

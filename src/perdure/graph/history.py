@@ -96,7 +96,12 @@ def _first_results(messages: Sequence[BaseMessage]) -> dict[tuple[int, str], Too
 
 def _absent(message: AIMessage, call: Asked, text: str) -> ToolMessage:
     return ToolMessage(
-        id=result_id(message.id or "", call.id), content=text, name=call.name, tool_call_id=call.id, status="error"
+        id=result_id(message.id or "", call.id),
+        content=text,
+        name=call.name,
+        tool_call_id=call.id,
+        status="error",
+        additional_kwargs={"perdure_status": "unknown"},
     )
 
 

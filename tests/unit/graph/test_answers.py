@@ -70,39 +70,40 @@ def test_a_call_that_waited_for_approval_says_so() -> None:
     assert told(attempt, cancelled=True).content == answers.NOT_APPROVED
 
 
-@pytest.mark.parametrize(("decision", "status"), [(DecisionKind.DENY, "denied"), (DecisionKind.APPROVE, None)])
-def test_a_denied_call_has_its_denial_and_an_approved_one_was_not_started(
-    decision: DecisionKind, status: str | None
-) -> None:
+@pytest.mark.parametrize(("decision", "status"), [(DecisionKind.DENY, "denied"), (DecisionKind.APPROVE, "not_started")])
+def test_a_denied_call_has_its_denial_and_an_approved_one_was_not_started(decision: DecisionKind, status: str) -> None:
     policy = ToolPolicy(needs_approval=["act"])
     gate = gates.approval(CALL, KEY, policy)
     attempt = RecordingLedger(policy=policy, verdicts={gate.id: Verdict(decision, by="ann")})
     found = told(attempt)
     assert found.additional_kwargs.get("perdure_status") == status
-    assert (found.content == answers.NOT_STARTED) == (status is None)
+    assert (found.content == answers.NOT_STARTED) == (status == "not_started")
 
 
 def test_a_started_call_has_an_unknown_outcome_and_its_reason() -> None:
     found = told(holding(CallState.STARTED, error="the tool raised ValueError: boom"), cancelled=True)
     words = ["not known: the tool raised ValueError: boom.", "cancelled the turn", "may or may not have taken effect"]
     assert [word for word in words if word not in str(found.content)] == []
+    assert found.additional_kwargs == {"perdure_status": "unknown"}
     assert gates.STOPPED in str(told(holding(CallState.STARTED)).content)
 
 
 @pytest.mark.parametrize(
-    ("verdict", "words"),
+    ("verdict", "words", "status"),
     [
-        (Verdict(DecisionKind.HAPPENED, result="it is done"), ["it is done"]),
-        (Verdict(DecisionKind.HAPPENED), ["It has taken effect"]),
-        (Verdict(DecisionKind.GIVE_UP, by="ann", note="too late"), ["ann", "gave it up", "too late"]),
-        (Verdict(DecisionKind.RETRY, by="ann"), ["ann", "did not take effect", "not run again"]),
+        (Verdict(DecisionKind.HAPPENED, result="it is done"), ["it is done"], None),
+        (Verdict(DecisionKind.HAPPENED), ["It has taken effect"], None),
+        (Verdict(DecisionKind.GIVE_UP, by="ann", note="too late"), ["ann", "gave it up", "too late"], "unknown"),
+        (Verdict(DecisionKind.RETRY, by="ann"), ["ann", "did not take effect", "not run again"], "stopped"),
     ],
 )
-def test_what_a_person_said_of_a_started_call_is_kept(verdict: Verdict, words: list[str]) -> None:
+def test_what_a_person_said_of_a_started_call_is_kept(verdict: Verdict, words: list[str], status: str | None) -> None:
     attempt = holding(CallState.STARTED)
     gate = gates.uncertain(attempt.records[KEY], attempt.policy)
     attempt.verdicts[gate.id] = verdict
-    assert [word for word in words if word not in str(told(attempt).content)] == []
+    found = told(attempt)
+    assert [word for word in words if word not in str(found.content)] == []
+    assert found.additional_kwargs.get("perdure_status") == status
 
 
 def test_a_decision_on_an_earlier_start_says_nothing_of_this_one() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 import apsw
@@ -28,7 +30,7 @@ def fork(connection: apsw.Connection, new: NewFork, numbers: Iterator[int], now:
     if repeated is not None:
         return repeated
     source = require_conversation(connection, new.scope, new.source)
-    title = clean(source["title"] if new.title is None else new.title)
+    title = _numbered(connection, source) if new.title is None else clean(new.title)
     QUERIES.run(
         connection,
         "fork_insert",
@@ -60,6 +62,17 @@ def fork(connection: apsw.Connection, new: NewFork, numbers: Iterator[int], now:
         detail={"fork": new.id, "owner": new.owner},
     )
     return made
+
+
+_NUMBER = re.compile(r" \(\d{1,9}\)$")
+
+
+def _numbered(connection: apsw.Connection, source: Mapping[str, Any]) -> str:
+    """The source's title with the first number that no conversation of the family has: a list of them can be read."""
+    root = source["tree"] or source["id"]
+    taken = {row["title"] for row in QUERIES.all(connection, "tree_titles", root=root)}
+    stem = _NUMBER.sub("", source["title"]) if source["tree"] else source["title"]
+    return next(title for n in count(2) if (title := f"{stem} ({n})") not in taken)
 
 
 def _begin(connection: apsw.Connection, new: NewFork, agent: str, now: datetime) -> Forked:

@@ -15,6 +15,10 @@ INSERT INTO conversations (id, owner, agent, title, message_count, forked_from, 
 VALUES (:id, :owner, :agent, :title, :message_count, :source, :turn, :checkpoint,
     (SELECT coalesce(tree, id) FROM conversations WHERE id = :source), :now, :now)
 
+-- tree_titles --
+-- The titles of the conversations that go back to the same one as this one, itself included.
+SELECT title FROM conversations WHERE tree = :root OR id = :root
+
 -- tree_members --
 -- The conversations in scope that go back to the same one, first made first, each with its own first turn.
 SELECT c.*, coalesce(
