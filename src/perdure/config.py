@@ -107,6 +107,29 @@ class Settings:
     log_format: str = "auto"
     """`auto` (console on a terminal, else JSON), `console` or `json`."""
 
+    nats_url: str | None = None
+    """`nats://host:port`, several with commas; of `perdure agent` and `perdure gateway`."""
+
+    nats_prefix: str = "perdure"
+    """The first word of every subject."""
+
+    namespace: str = "default"
+    """Agents and gateways of one namespace find each other."""
+
+    agent_name: str | None = None
+    """Which agent `perdure agent` serves; None: the only one of the project."""
+
+    nats_credentials_file: Path | None = None
+    nats_nkey_file: Path | None = None
+    nats_ca_file: Path | None = None
+    nats_certificate_file: Path | None = None
+    nats_key_file: Path | None = None
+    turn_deadline_seconds: float = 900.0
+    """How long a gateway follows a turn without an end, parked time not counted; 0: for ever."""
+
+    agent_wait_seconds: float = 5.0
+    """How long a gateway waits for an agent before it says that it is unavailable."""
+
     import_paths: tuple[Path, ...] = ()
     """Folders of the project that its graphs and tools import from."""
 

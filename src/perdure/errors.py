@@ -2,17 +2,20 @@
 
 PerdureError
 ├── BadRequest            400 BAD_REQUEST
-│   └── IdempotencyConflict 422 IDEMPOTENCY_KEY_REUSED
+│   ├── IdempotencyConflict 422 IDEMPOTENCY_KEY_REUSED
+│   └── AmbiguousResume     400 AMBIGUOUS_RESUME
 ├── Unauthorized          401 UNAUTHORIZED
 ├── Forbidden             403 FORBIDDEN
 ├── NotFound              404 NOT_FOUND
 ├── TurnInProgress        409 TURN_IN_PROGRESS
 ├── TurnNotResumable      409 TURN_NOT_RESUMABLE
+├── TurnNotParked         409 TURN_NOT_PARKED
 ├── CardDecided           409 APPROVAL_DECIDED
 ├── ForkPointGone         409 FORK_POINT_GONE
 ├── UnknownCard           404 APPROVAL_UNKNOWN
 ├── TooLarge              413 TOO_LARGE
 ├── NotReady              503 NOT_READY
+│   └── AgentUnavailable    503 AGENT_UNAVAILABLE
 ├── StorageFull           507 STORAGE_FULL
 ├── StorageError          503 STORAGE_ERROR
 ├── ConfigurationError    (start-up)
@@ -62,6 +65,12 @@ class IdempotencyConflict(BadRequest):
     code = "IDEMPOTENCY_KEY_REUSED"
 
 
+class AmbiguousResume(BadRequest):
+    """Several questions are open: answer them by their ids. `details["pending"]` lists them."""
+
+    code = "AMBIGUOUS_RESUME"
+
+
 class Unauthorized(PerdureError):
     """A token is needed: send `Authorization: Bearer <token>` or open the link that the server printed at start."""
 
@@ -92,6 +101,12 @@ class TurnNotResumable(PerdureError):
     code = "TURN_NOT_RESUMABLE"
 
 
+class TurnNotParked(PerdureError):
+    """This turn does not wait for an answer."""
+
+    code = "TURN_NOT_PARKED"
+
+
 class CardDecided(PerdureError):
     """This question was already answered. `details` says who decided what and when."""
 
@@ -120,6 +135,13 @@ class NotReady(PerdureError):
     """The server is not ready; try again shortly."""
 
     code = "NOT_READY"
+
+
+class AgentUnavailable(NotReady):
+    """The agent does not answer now. What was said to it may or may not have arrived: send it again with the same
+    Idempotency-Key."""
+
+    code = "AGENT_UNAVAILABLE"
 
 
 class StorageFull(PerdureError):

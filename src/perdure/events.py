@@ -126,6 +126,38 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfollowed:
+    """A frame without an id, the last of its stream: this gateway has waited for the turn's end as long as it may
+    (`turn_deadline_seconds`) and follows it no more. The turn goes on; reading the conversation asks its agent again."""
+
+    conversation: str
+    turn: str
+    seconds: float
+
+    def wire(self) -> dict[str, Any]:
+        """As a `chat-error` that ends nothing: its `status` is `running`."""
+        return {
+            "conversation": self.conversation,
+            "turn": self.turn,
+            "status": "running",
+            "code": "DEADLINE",
+            "reason": "deadline",
+            "message": f"No end after {self.seconds:g} s. The agent still works on it; open the conversation again to ask.",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A frame without an id of the stream of summaries: whether an agent can be asked now."""
+
+    agent: str
+    reach: str
+
+    def wire(self) -> dict[str, Any]:
+        return {"agent": self.agent, "reach": self.reach}
+
+
+@dataclass(frozen=True, slots=True)
 class ListsReset:
     """A frame without an id of the stream of summaries: what the lists show may be stale, read them again. The changes
     that follow are those after the cursor that are retained, or those from now on when there can be none."""

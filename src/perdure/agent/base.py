@@ -1,4 +1,4 @@
-"""The Agent port: all that the API asks of agents, whichever shape serves them (`local`: the journal; later `remote`).
+"""The Agent port: all that the API asks of agents, whichever shape serves them (`local`: the journal; `remote`: over NATS).
 
 Every verb takes the person who asks first; what is not in that person's scope is `NotFound`.
 """
@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict, Unpack
 
-from perdure.events import Event, EventKind, Frame, Gone, ListsReset
+from perdure.events import Event, EventKind, Frame, Gone, ListsReset, Reached, Unfollowed
 from perdure.forks import Branch, DatabaseSize, Forked, WorkerInfo
+from perdure.replication import Reach
 from perdure.store.base import Decided, Page, StoredCall
 from perdure.turns import (
     Accepted,
@@ -44,6 +45,9 @@ class AgentInfo:
     uncovered_tools: Sequence[str] = ()
     """Tools of a user's graph that run outside our tool node: promises 3 and 4 do not hold for them."""
 
+    reach: Reach = Reach.REACHABLE
+    """Whether it can be asked now; an agent of this process always can."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
@@ -55,6 +59,9 @@ class Transcript:
     turns: Sequence[Turn]
     state: Mapping[str, Any] | None = None
     """For a graph without a `messages` channel: its JSON-able state values."""
+
+    reach: Reach = Reach.REACHABLE
+    """Not reachable: this is what was copied of the conversation before its agent went away."""
 
 
 class ForkAsked(TypedDict):
@@ -126,6 +133,8 @@ class TurnDetail:
 
 
 class AgentPort(Protocol):
+    """Verbs that need an agent which does not answer raise AgentUnavailable, within the time a person waits."""
+
     def agents(self) -> Sequence[AgentInfo]: ...
 
     # -- turns --------------------------------------------------------------------------------------------------------
@@ -248,13 +257,14 @@ class AgentPort(Protocol):
 
     async def follow(
         self, person: Person, conversation: str, *, after: int | None, follow: bool
-    ) -> AsyncIterator[Frame | Gone]:
+    ) -> AsyncIterator[Frame | Gone | Unfollowed]:
         """Frames after the cursor (None: from the start of the turn to watch), live. Ends with that turn's end unless
         `follow`; another turn's end is told and ends nothing. Ends with `Gone` when the conversation is deleted. Raises NotFound before the first frame, SlowWatcher while running. Costs nothing while idle."""
         ...
 
-    async def changes(self, person: Person, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
-        """Summaries after the cursor (None: from now on), live, without end."""
+    async def changes(self, person: Person, *, after: int | None) -> AsyncIterator[Change | ListsReset | Reached]:
+        """Summaries after the cursor (None: from now on), live, without end. Where agents may be away, what each one's reach
+        is comes first, and again whenever it changes."""
         ...
 
     # -- who ----------------------------------------------------------------------------------------------------------

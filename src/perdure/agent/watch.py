@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from perdure.errors import NotFound, NotReady
 from perdure.events import Event, EventKind, Frame, Reset, ResetReason
-from perdure.store.base import Store
+from perdure.store.base import JournalReader
 from perdure.transport.base import Subscription
 from perdure.turns import ENDED, Turn
 
@@ -20,7 +20,7 @@ PAGE = 500
 
 
 async def watch(
-    store: Store, live: Subscription, turn: Turn | None, conversation: str, after: int | None, *, follow: bool
+    store: JournalReader, live: Subscription, turn: Turn | None, conversation: str, after: int | None, *, follow: bool
 ) -> AsyncIterator[Frame]:
     """`turn`: the one to watch, read after `live` was subscribed. Ends with this turn's end unless `follow`; the end of
     another one (cancelled while it waited, or ended after the cursor) is told like any event. Raises
@@ -31,7 +31,7 @@ async def watch(
             return
 
 
-async def _ends(store: Store, turn: Turn, frame: Frame) -> bool:
+async def _ends(store: JournalReader, turn: Turn, frame: Frame) -> bool:
     """Whether the turn has ended with this frame. It has not when a person resumed it since."""
     if not isinstance(frame, Event) or not frame.terminal or frame.turn != turn.id:
         return False
@@ -42,7 +42,7 @@ async def _ends(store: Store, turn: Turn, frame: Frame) -> bool:
 
 
 class _Watch:
-    def __init__(self, store: Store, live: Subscription, conversation: str) -> None:
+    def __init__(self, store: JournalReader, live: Subscription, conversation: str) -> None:
         self._store = store
         self._live = live
         self._conversation = conversation

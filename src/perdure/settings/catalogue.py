@@ -55,6 +55,23 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("heartbeat_seconds", values.number(0, 60), "How often an idle stream says that it is alive."),
     Setting("retention_days", values.number(0, 36_500), "Ended turns older than this lose what is not needed."),
     Setting("max_message_bytes", values.whole(1, 100_000_000), "Larger request bodies are refused."),
+    Setting("nats_url", values.nats_addresses, "NATS server(s) of `perdure agent` and `perdure gateway`, with commas."),
+    Setting("nats_prefix", values.subject_word, "The first word of every NATS subject."),
+    Setting("namespace", values.subject_word, "Agents and gateways of one namespace find each other."),
+    Setting("agent_name", values.subject_word, "Which agent of the project `perdure agent` serves."),
+    Setting("nats_credentials_file", values.existing_file, "A .creds file (JWT and seed) for NATS."),
+    Setting("nats_nkey_file", values.existing_file, "A file with an nkey seed for NATS."),
+    Setting("nats_ca_file", values.existing_file, "The certificate authority that NATS' certificate is checked with."),
+    Setting("nats_certificate_file", values.existing_file, "This client's certificate for NATS."),
+    Setting("nats_key_file", values.existing_file, "The key of `nats_certificate_file`."),
+    Setting(
+        "turn_deadline_seconds",
+        values.number_from(0, 30 * DAY_SECONDS),
+        "How long a gateway follows a turn (parked time not counted); 0: for ever.",
+    ),
+    Setting(
+        "agent_wait_seconds", values.number(0, 600), "How long a gateway waits for an agent's answer to a request."
+    ),
     Setting("log_level", values.choice("debug", "info", "warning", "error"), "debug, info, warning or error."),
     Setting("log_format", values.choice("auto", "console", "json"), "auto, console or json."),
     Setting("model", values.text, "An init_chat_model name (provider:model), or demo.", of_agent=True),

@@ -31,6 +31,43 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
+_SUBJECT_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def subject_word(raw: Any, base: Path) -> str:
+    """One word of a NATS subject: no dot, no wildcard, no space."""
+    if not isinstance(raw, str) or not _SUBJECT_WORD.fullmatch(raw.strip()):
+        raise ValueError(f"must be 1 to 64 letters, digits, `_` and `-`, the first a letter or a digit, not {raw!r}")
+    return raw.strip()
+
+
+def nats_addresses(raw: Any, base: Path) -> str:
+    """`nats://host:port` or `tls://…`, several with commas."""
+    addresses = [each.strip() for each in raw.split(",")] if isinstance(raw, str) else []
+    for each in addresses:
+        parts = urlsplit(each)
+        if parts.scheme not in {"nats", "tls"} or not parts.hostname:
+            raise ValueError("must look like nats://host:4222 (several with commas)")
+    if not addresses:
+        raise ValueError("must look like nats://host:4222 (several with commas)")
+    return ",".join(addresses)
+
+
+def number_from(minimum: float, maximum: float) -> Reader:
+    """A number in a closed range."""
+
+    def read(raw: Any, base: Path) -> float:
+        try:
+            value = math.nan if isinstance(raw, bool) else float(raw)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not minimum <= value <= maximum:
+            raise ValueError(f"must be a number from {minimum:g} to {maximum:g}, not {raw!r}")
+        return value
+
+    return read
+
+
 def whole(minimum: int, maximum: int) -> Reader:
     """A whole number in a closed range."""
 

@@ -122,6 +122,93 @@ class Recovered:
     status: TurnStatus
 
 
+class JournalReader(Protocol):
+    """The verbs that only read: of a journal, and of a gateway's copy of several. Each filters by scope (an owner, or None for
+    everything); another's id is NotFound."""
+
+    async def conversation(self, scope: str | None, conversation: str) -> Conversation: ...
+
+    async def conversations(
+        self,
+        scope: str | None,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        agent: str | None = None,
+        text: str | None = None,
+    ) -> Page[Conversation]:
+        """Newest activity first. `text`: those of which one message, or the title, holds all its words (the last one as a
+        beginning), among the newest matches; any text is safe."""
+        ...
+
+    async def turn(self, scope: str | None, turn: str) -> Turn: ...
+
+    async def turns(
+        self,
+        scope: str | None,
+        *,
+        limit: int,
+        cursor: str | None = None,
+        conversation: str | None = None,
+        status: TurnStatus | None = None,
+        agent: str | None = None,
+        attempts_min: int | None = None,
+        text: str | None = None,
+    ) -> Page[Turn]:
+        """Newest accepted first. `text`: an id, a failure's code or reason, or words of the conversation. `conversation` goes
+        with neither of the last two."""
+        ...
+
+    async def turn_counts(self, scope: str | None, *, agent: str | None = None) -> Mapping[TurnStatus, int]:
+        """How many turns are in each state."""
+        ...
+
+    async def last_turn(self, scope: str | None, conversation: str) -> Turn | None:
+        """The one to watch: the active turn, else the first waiting one, else the last that began (one that was cancelled
+        while it waited did not)."""
+        ...
+
+    async def attempts(self, scope: str | None, turn: str) -> Sequence[Attempt]: ...
+
+    async def cards(self, scope: str | None, turn: str) -> Sequence[Card]: ...
+
+    async def card(self, scope: str | None, name: str, card: str) -> Card:
+        """Also of a card that names `name` as a decider. Raises UnknownCard."""
+        ...
+
+    async def calls(self, scope: str | None, turn: str) -> Sequence[StoredCall]:
+        """The turn's tool calls in the order of their first start, without their results."""
+        ...
+
+    async def approvals(
+        self, scope: str | None, name: str, *, limit: int, cursor: str | None = None, conversation: str | None = None
+    ) -> Page[Card]:
+        """Open cards that are in scope or name `name` as a decider, oldest first."""
+        ...
+
+    async def audit(self, scope: str | None, *, limit: int, cursor: str | None = None) -> Page[AuditEntry]:
+        """Newest first; with an owner, what was done to that owner's conversations."""
+        ...
+
+    async def changes(self, scope: str | None, after: int, limit: int) -> Sequence[Change]: ...
+
+    async def last_change(self, scope: str | None) -> int: ...
+
+    async def events(
+        self, conversation: str, *, after: int = 0, turn: str | None = None, limit: int = 1000
+    ) -> Sequence[Event]:
+        """Retained events (those no rewind dropped) with seq > after, in order, messages rendered; rewinds included."""
+        ...
+
+    async def rewound_after(self, turn: str, seq: int) -> Event | None:
+        """The last rewind of the turn with a seq above the given one."""
+        ...
+
+    async def turn_at(self, conversation: str, seq: int) -> Turn | None:
+        """The turn whose events include, or whose range of seqs spans, the given seq."""
+        ...
+
+
 class LeasedAttempt(Protocol):
     """The one writer of a claimed turn. Made by `Store.claim`; ends with `park`, `finish` or `release`.
 
@@ -235,7 +322,7 @@ class LeasedAttempt(Protocol):
         ...
 
 
-class Store(Protocol):
+class Store(JournalReader, Protocol):
     # -- acceptance and people's verbs: every one filters by scope (an owner, or None for everything); another's id is
     # NotFound. `by` is the name that the audit row carries ---------------------------------------------------------------
 
@@ -275,62 +362,15 @@ class Store(Protocol):
         deciders), BadRequest (the kind of card takes other decisions)."""
         ...
 
-    async def card(self, scope: str | None, name: str, card: str) -> Card:
-        """Also of a card that names `name` as a decider. Raises UnknownCard."""
-        ...
-
-    async def approvals(
-        self, scope: str | None, name: str, *, limit: int, cursor: str | None = None, conversation: str | None = None
-    ) -> Page[Card]:
-        """Open cards that are in scope or name `name` as a decider, oldest first."""
-        ...
-
     async def cancel(self, scope: str | None, turn: str, *, by: str = "") -> Turn:
         """Durable request. waiting → cancelled at once; parked → its cards are closed, → queued so that a worker repairs and
         closes it; running: the owner sees it. Idempotent; an ended turn is returned as it is."""
-        ...
-
-    async def conversation(self, scope: str | None, conversation: str) -> Conversation: ...
-
-    async def conversations(
-        self,
-        scope: str | None,
-        *,
-        limit: int,
-        cursor: str | None = None,
-        agent: str | None = None,
-        text: str | None = None,
-    ) -> Page[Conversation]:
-        """Newest activity first. `text`: those of which one message, or the title, holds all its words (the last one as a
-        beginning), among the newest matches; any text is safe."""
         ...
 
     async def rename(self, scope: str | None, conversation: str, title: str, *, by: str = "") -> Conversation: ...
 
     async def delete(self, scope: str | None, conversation: str, *, by: str = "") -> None:
         """Removes everything of it and gives the space back. Raises TurnInProgress while a turn is active or waiting."""
-        ...
-
-    async def turn(self, scope: str | None, turn: str) -> Turn: ...
-
-    async def turns(
-        self,
-        scope: str | None,
-        *,
-        limit: int,
-        cursor: str | None = None,
-        conversation: str | None = None,
-        status: TurnStatus | None = None,
-        agent: str | None = None,
-        attempts_min: int | None = None,
-        text: str | None = None,
-    ) -> Page[Turn]:
-        """Newest accepted first. `text`: an id, a failure's code or reason, or words of the conversation. `conversation` goes
-        with neither of the last two."""
-        ...
-
-    async def turn_counts(self, scope: str | None, *, agent: str | None = None) -> Mapping[TurnStatus, int]:
-        """How many turns are in each state."""
         ...
 
     # -- forks --------------------------------------------------------------------------------------------------------
@@ -373,23 +413,6 @@ class Store(Protocol):
         """This process and every other one with a live lease, with how many turns (in scope) each drives."""
         ...
 
-    async def last_turn(self, scope: str | None, conversation: str) -> Turn | None:
-        """The one to watch: the active turn, else the first waiting one, else the last that began (one that was cancelled
-        while it waited did not)."""
-        ...
-
-    async def attempts(self, scope: str | None, turn: str) -> Sequence[Attempt]: ...
-
-    async def cards(self, scope: str | None, turn: str) -> Sequence[Card]: ...
-
-    async def calls(self, scope: str | None, turn: str) -> Sequence[StoredCall]:
-        """The turn's tool calls in the order of their first start, without their results."""
-        ...
-
-    async def audit(self, scope: str | None, *, limit: int, cursor: str | None = None) -> Page[AuditEntry]:
-        """Newest first; with an owner, what was done to that owner's conversations."""
-        ...
-
     # -- tokens -------------------------------------------------------------------------------------------------------
 
     async def create_token(self, name: str, role: Role, secret_hash: str, *, by: str) -> Token:
@@ -406,26 +429,6 @@ class Store(Protocol):
 
     async def token_of(self, secret_hash: str) -> Token | None:
         """The valid token with this hash; also notes its use, once a minute, without a wait for the disk."""
-        ...
-
-    async def changes(self, scope: str | None, after: int, limit: int) -> Sequence[Change]: ...
-
-    async def last_change(self, scope: str | None) -> int: ...
-
-    # -- events -------------------------------------------------------------------------------------------------------
-
-    async def events(
-        self, conversation: str, *, after: int = 0, turn: str | None = None, limit: int = 1000
-    ) -> Sequence[Event]:
-        """Retained events (those no rewind dropped) with seq > after, in order, messages rendered; rewinds included."""
-        ...
-
-    async def rewound_after(self, turn: str, seq: int) -> Event | None:
-        """The last rewind of the turn with a seq above the given one."""
-        ...
-
-    async def turn_at(self, conversation: str, seq: int) -> Turn | None:
-        """The turn whose events include, or whose range of seqs spans, the given seq."""
         ...
 
     # -- the engine's verbs -------------------------------------------------------------------------------------------
