@@ -1,4 +1,4 @@
-"""The composition root: settings → everything, started and stopped in order. The only place that names implementations.
+"""The composition root: settings → everything, started and stopped in order. The rooms' implementations are named here and beside.
 
 Start: agents load → lock, migrate → listen → our own health check answers → orphans go to the queue, turns are claimed.
 Stop: not ready, no new claims, drain (at the deadline: cut) → streams are aborted → HTTP ends → MCP children close → the write-ahead log is folded in,
@@ -8,34 +8,29 @@ the lock is given up.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 
 import structlog
+from starlette.types import ASGIApp
 
-from perdure import failpoints
 from perdure.agent.local import LocalAgents
 from perdure.api.app import create_app
 from perdure.api.auth import Access, load_or_create_token
-from perdure.api.stream import Streams
-from perdure.clock import Clock, SystemClock
+from perdure.clock import Clock
 from perdure.config import Settings
 from perdure.engine.worker import Worker
-from perdure.errors import ConfigurationError, PerdureError
+from perdure.errors import PerdureError
 from perdure.graph.load import HostedGraph, load_agents
 from perdure.runtime import logs
-from perdure.runtime.http import HttpServer
-from perdure.runtime.ports import address_of, listen
+from perdure.runtime.process import Process
 from perdure.runtime.signals import StopSignals
 from perdure.store.sqlite.store import SQLiteStore, open_store
-from perdure.transport.local import LocalTransport
+from perdure.transport.base import Transport
 from perdure.turns import Limits
 
 PRUNE_SECONDS = 3_600.0
@@ -43,53 +38,39 @@ PRUNE_SECONDS = 3_600.0
 log = structlog.get_logger("perdure.runtime")
 
 
-class Runtime:
-    """One server in this process. Use as `async with`; inside it serves. Raises ConfigurationError, NotReady."""
+class Runtime(Process):
+    """An engine with its store, and the HTTP server before it: the embedded shape as it is."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self.settings = settings
-        self.clock = clock or SystemClock()
-        self.address = ""
+        super().__init__(settings, clock)
         self.token = ""
         self.hosted: Sequence[HostedGraph] = ()
-        self._stack = AsyncExitStack()
-        self._draining = False
-        self._urgent = asyncio.Event()
-
-    async def __aenter__(self) -> Runtime:
-        try:
-            await self._start()
-        except OSError as error:
-            await self._stack.aclose()
-            raise ConfigurationError(unstartable(error)) from error
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._stack.aclose()
 
     # -- start: what is pushed on the stack is undone in reverse -------------------------------------------------------
 
     async def _start(self) -> None:
-        if failpoints.refusal:
-            raise ConfigurationError(failpoints.refusal)
         import_from(self.settings.import_paths)
         self.hosted = await load_agents(self.settings, self.clock)
-        self.transport = LocalTransport()
+        self.transport = await self._open_transport()
         self.store = await self._open_store()
         self._stack.push_async_callback(self.store.close)
         self._stack.push_async_callback(self._close_agents)
         agents = {hosted.name: hosted for hosted in self.hosted}
         self.worker = Worker(self.store, self.transport, agents, self.settings, self.clock)
-        await self._serve_http(agents)
+        self.port = self._port(agents)
+        await self._serve()
         self._stack.push_async_callback(self._drain)
+        await self._listen()
         await self.worker.start()
         self._connect_required()
         await self._keep_pruned()
+
+    async def _open_transport(self) -> Transport:
+        """Where the store tells what it committed."""
+        return self.local
+
+    async def _listen(self) -> None:
+        """Takes requests from elsewhere: after our own health check has answered, before orphans go to the queue."""
 
     def _connect_required(self) -> None:
         """Beside the start: a server that is down keeps its own agent from answering, not this process from serving."""
@@ -112,28 +93,26 @@ class Runtime:
             version=version("perdure"),
         )
 
-    async def _serve_http(self, agents: Mapping[str, HostedGraph]) -> None:
-        settings = self.settings
-        assert settings.database is not None
-        self.token, token_file = load_or_create_token(settings, settings.database)
-        self.streams = Streams(heartbeat_seconds=settings.heartbeat_seconds)
-        port = LocalAgents(
+    def _port(self, agents: Mapping[str, HostedGraph]) -> LocalAgents:
+        return LocalAgents(
             self.store,
             self.transport,
             agents,
-            settings.default_agent,
+            self.settings.default_agent,
             draining=lambda: self._draining,
             warnings=self.warnings,
         )
-        self.access = Access(self.token, settings, self.clock, token_of=port.token_of)
-        app = create_app(port, settings, self.access, streams=self.streams, statistics=self.store.statistics)
-        bound = listen(settings.host, settings.port)
-        self.address = address_of(bound, settings.host)
-        self.http = HttpServer(app, bound)
-        self.http.start()
-        self._stack.push_async_callback(self._stop_http)
-        await self.http.until_ready(self.address, self.clock)
+
+    async def _serve(self) -> None:
+        settings = self.settings
+        assert settings.database is not None
+        self.token, token_file = load_or_create_token(settings, settings.database)
+        self.access = Access(self.token, settings, self.clock, token_of=self.port.token_of)
+        await self.serve_http(self._app())
         self.store.announce(self.address, token_file)
+
+    def _app(self) -> ASGIApp:
+        return create_app(self.port, self.settings, self.access, streams=self.streams, statistics=self.store.statistics)
 
     async def _keep_pruned(self) -> None:
         if self.settings.retention_days is None:
@@ -166,18 +145,6 @@ class Runtime:
             "Look at the log before each end.",
         )
 
-    async def until_stopped(self, signals: StopSignals) -> None:
-        """Returns when somebody asks for a stop. Raises when the HTTP server ended by itself."""
-        asked = asyncio.create_task(signals.asked.wait())
-        assert self.http.ended is not None
-        try:
-            await asyncio.wait({asked, self.http.ended}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            asked.cancel()
-        self._urgent = signals.urgent
-        if not signals.asked.is_set():
-            raise PerdureError("The HTTP server ended by itself; its log says why.")
-
     # -- stop ---------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
@@ -194,30 +161,9 @@ class Runtime:
             await self.worker.drain(0)
         await asyncio.gather(drained, return_exceptions=True)
 
-    async def _stop_http(self) -> None:
-        self.transport.close()
-        await self.streams.abort_all()
-        await self.http.stop()
-
     async def _close_agents(self) -> None:
         for hosted in self.hosted:
             await hosted.close()
-
-
-def unstartable(error: OSError) -> str:
-    """What the operating system refused while the server started, and what to do."""
-    where = f" ({error.filename})" if error.filename else ""
-    cures = {
-        errno.ENOSPC: "Free some space on the disk",
-        errno.EDQUOT: "Free some space: the quota of this user is used up",
-        errno.EMFILE: "Raise the limit of open files (ulimit -n)",
-        errno.ENFILE: "Close other programs: the machine has no file handle left",
-        errno.EACCES: "Check the owner and the mode of the file",
-        errno.EPERM: "Check the owner and the mode of the file",
-        errno.EROFS: "Name a place that can be written (--database)",
-    }
-    cure = cures.get(error.errno or 0, "See what `perdure doctor` says")
-    return f"The server cannot start: {error.strerror or error}{where}. {cure}, then start again."
 
 
 def import_from(folders: Sequence[Path]) -> None:
@@ -246,7 +192,15 @@ def announce(runtime: Runtime) -> None:
         ("Perdure", runtime.address),
         ("open", f"{runtime.access.login_link(runtime.address)} (once, within 10 minutes)"),
         ("database", str(settings.database)),
+        *about_agents(runtime),
     ]
+    tell(lines)
+
+
+def about_agents(runtime: Runtime) -> list[tuple[str, str]]:
+    """A line for each agent, and what is odd about this server."""
+    settings = runtime.settings
+    lines = []
     for hosted in runtime.hosted:
         what = settings_model(hosted)
         default = " (default)" if hosted.name == settings.default_agent and len(runtime.hosted) > 1 else ""
@@ -254,7 +208,10 @@ def announce(runtime: Runtime) -> None:
     notices = [*settings.notices, *runtime.warnings()]
     for hosted in runtime.hosted:
         notices += [*hosted.notices, *(f"{hosted.name}: {problem}" for problem in hosted.problems())]
-    lines += [("note", notice) for notice in notices]
+    return [*lines, *(("note", notice) for notice in notices)]
+
+
+def tell(lines: Sequence[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in lines)
     print("\n".join(f"{name:<{width}}  {text}" for name, text in lines), flush=True)
 
