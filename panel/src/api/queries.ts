@@ -13,7 +13,6 @@ import type {
   ServerReply,
   TurnCounts,
   TurnReply,
-  TurnStatus,
   TurnSummary,
 } from "./schema";
 
@@ -24,8 +23,7 @@ export interface Page<T> {
 
 export type Transcript = Omit<ConversationReply, "messages"> & { messages: Message[] };
 
-export const ENDED: ReadonlySet<TurnStatus> = new Set(["completed", "failed", "cancelled", "interrupted"]);
-export const ACTIVE: ReadonlySet<TurnStatus> = new Set(["queued", "running", "parked"]);
+export { ACTIVE, ENDED } from "./statuses";
 
 export const keys = {
   conversations: ["conversations"] as const,
@@ -95,6 +93,7 @@ export interface TurnFilters {
   attempts_min?: string | undefined;
 }
 
+/** While `paused` what was read stays; what was never read is. */
 export function useTurns(filters: TurnFilters, paused: boolean) {
   return useInfiniteQuery({
     queryKey: [...keys.turns, filters],
@@ -102,12 +101,7 @@ export function useTurns(filters: TurnFilters, paused: boolean) {
       call<Page<TurnSummary>>("GET", `api/turns${query({ ...filters, cursor: pageParam })}`, { signal }),
     initialPageParam: undefined as string | undefined,
     getNextPageParam: (page) => page.next ?? undefined,
-    ...(paused && {
-      staleTime: Number.POSITIVE_INFINITY,
-      refetchOnWindowFocus: false,
-      refetchOnReconnect: false,
-      refetchOnMount: false,
-    }),
+    enabled: ({ state }) => !paused || state.data === undefined,
   });
 }
 
@@ -133,7 +127,7 @@ export function useCounts(agent: string | undefined, paused: boolean) {
   return useQuery({
     queryKey: [...keys.turns, "counts", agent],
     queryFn: ({ signal }) => call<TurnCounts>("GET", `api/turns/counts${query({ agent })}`, { signal }),
-    enabled: !paused,
+    enabled: ({ state }) => !paused || state.data === undefined,
   });
 }
 

@@ -1,8 +1,9 @@
 import type { AttemptReply } from "../api/schema";
 import { Wide } from "../app/Wide";
-import { between, clock } from "../words/figures";
+import { clock } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
+import { Elapsed } from "./Elapsed";
 import styles from "./operator.module.css";
 
 export function Attempts({ attempts }: { attempts: readonly AttemptReply[] }) {
@@ -28,7 +29,9 @@ export function Attempts({ attempts }: { attempts: readonly AttemptReply[] }) {
               <tr key={each.number}>
                 <td className={styles.number}>{each.number}</td>
                 <td>{clock(each.started_at, t.locale)}</td>
-                <td className={styles.number}>{between(each.started_at, each.ended_at, t.locale)}</td>
+                <td className={styles.number}>
+                  <Elapsed from={each.started_at} to={each.ended_at} />
+                </td>
                 <td>{each.outcome ? (t.turns.outcomes[each.outcome] ?? each.outcome) : t.status.running}</td>
                 <td>
                   <code>{visible(each.owner)}</code>

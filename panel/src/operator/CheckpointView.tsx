@@ -18,7 +18,7 @@ export function CheckpointView({ conversation, checkpoint }: { conversation: str
   const { data, error } = useCheckpoint(conversation, checkpoint.id);
   const { data: parent } = useCheckpoint(conversation, checkpoint.parent);
   const fork = useFork(conversation);
-  if (!data) return <ErrorText error={error} />;
+  if (!data) return error ? <ErrorText error={error} /> : <p className={styles.hint}>{t.app.loading}</p>;
   return (
     <div className={styles.section}>
       {data.truncated && <p className={styles.hint}>{t.turns.truncated}</p>}

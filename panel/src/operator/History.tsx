@@ -20,6 +20,7 @@ export function History({ turn }: { turn: TurnReply }) {
         <h2 className={styles.inline}>{t.turns.history}</h2>
       </summary>
       <ErrorText error={error} />
+      {open && !data && !error && <p className={styles.hint}>{t.app.loading}</p>}
       {checkpoints.map((each) => (
         <Entry key={each.id} turn={turn} checkpoint={each} />
       ))}
@@ -43,7 +44,8 @@ function Entry({ turn, checkpoint }: { turn: TurnReply; checkpoint: CheckpointSu
     >
       <summary>
         <code>{checkpoint.step ?? "–"}</code>
-        <span>{checkpoint.source}</span>
+        <span>{checkpoint.source && t.turns.sources[checkpoint.source]}</span>
+        {checkpoint.turn === turn.id && <span className="unseen">{t.turns.own}</span>}
         <span className={styles.hint}>
           {checkpoint.created_at && clock(checkpoint.created_at, t.locale)}
           {` · ${t.turns.messages(checkpoint.message_count)}`}

@@ -17,7 +17,13 @@ export default function InboxPage() {
         <h1>{t.inbox.title}</h1>
       </header>
       <ErrorText error={error} />
-      {data && cards.length === 0 && <p className="empty">{t.inbox.none}</p>}
+      {!data && !error && <p className="empty">{t.app.loading}</p>}
+      {data && cards.length === 0 && (
+        <div className="empty">
+          <p>{t.inbox.none}</p>
+          <p>{t.inbox.hint}</p>
+        </div>
+      )}
       <div className={styles.cards}>
         {cards.map((card) => (
           <Card key={card.id} card={card}>
@@ -30,7 +36,12 @@ export default function InboxPage() {
         ))}
       </div>
       {hasNextPage && (
-        <button type="button" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>
+        <button
+          type="button"
+          className={styles.more}
+          disabled={isFetchingNextPage}
+          onClick={() => void fetchNextPage()}
+        >
           {t.app.more}
         </button>
       )}

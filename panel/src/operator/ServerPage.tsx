@@ -1,5 +1,5 @@
 import { useAgents, useMe, useReady, useServer } from "../api/queries";
-import type { AgentReply, TurnStatus } from "../api/schema";
+import type { AgentReply, DatabaseReply, TurnStatus } from "../api/schema";
 import { ErrorText } from "../app/Failed";
 import { bytes, count, duration } from "../words/figures";
 import { visible } from "../words/visible";
@@ -14,7 +14,7 @@ export default function ServerPage() {
   const t = useWords();
   const { data: ready, error } = useReady();
   const { data: agents } = useAgents();
-  const { data: server } = useServer();
+  const { data: server, error: serverError } = useServer();
   const { data: metrics } = useMetrics();
   const { data: me } = useMe();
   return (
@@ -27,7 +27,8 @@ export default function ServerPage() {
           </span>
         )}
       </header>
-      <ErrorText error={error} />
+      <ErrorText error={error ?? serverError} />
+      {!ready && !error && <p className="empty">{t.app.loading}</p>}
       <section className={styles.section}>
         <h2>{t.server.health}</h2>
         {ready?.reasons?.length === 0 && <p>{t.server.fine}</p>}
@@ -42,6 +43,7 @@ export default function ServerPage() {
       </section>
       {server && <Workers workers={server.workers} />}
       {server && <McpServers servers={server.mcp_servers} />}
+      {server?.database && <Database database={server.database} />}
       {metrics && <Numbers metrics={metrics} />}
       {me && (
         <section className={styles.section}>
@@ -80,10 +82,31 @@ function Agent({ agent }: { agent: AgentReply }) {
         {agent.default && ` (${t.server.standard})`}
       </Fact>
       {agent.model && <Fact name={t.server.model}>{visible(agent.model)}</Fact>}
+      {agent.problems.length > 0 && (
+        <Fact name={t.server.reasons}>
+          <span className="error">{agent.problems.map(visible).join(" ")}</span>
+        </Fact>
+      )}
       {agent.uncovered_tools.length > 0 && (
         <Fact name={t.server.uncovered}>{agent.uncovered_tools.map(visible).join(", ")}</Fact>
       )}
     </dl>
+  );
+}
+
+function Database({ database }: { database: DatabaseReply }) {
+  const t = useWords();
+  return (
+    <section className={styles.section}>
+      <h2>{t.server.database}</h2>
+      <dl className={styles.facts}>
+        <Fact name={t.server.size}>{bytes(database.bytes, t.locale)}</Fact>
+        <Fact name={t.server.wal}>{bytes(database.wal_bytes, t.locale)}</Fact>
+        <Fact name={t.server.path}>
+          <code>{visible(database.path)}</code>
+        </Fact>
+      </dl>
+    </section>
   );
 }
 
@@ -101,8 +124,6 @@ function Numbers({ metrics }: { metrics: Metrics }) {
         ))}
         <Fact name={t.server.oldest}>{duration(value("oldest_queued_seconds") * 1_000, t.locale)}</Fact>
         <Fact name={t.server.streams}>{count(value("streams_open"), t.locale)}</Fact>
-        <Fact name={t.server.database}>{bytes(value("database_bytes"), t.locale)}</Fact>
-        <Fact name={t.server.wal}>{bytes(value("wal_bytes"), t.locale)}</Fact>
       </dl>
     </section>
   );

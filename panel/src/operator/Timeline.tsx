@@ -1,71 +1,79 @@
-import { useEffect, useState } from "react";
+import type { CSSProperties } from "react";
 import { ENDED } from "../api/queries";
 import type { TurnReply } from "../api/schema";
-import { duration } from "../words/figures";
+import { ErrorText } from "../app/Failed";
+import type { Words } from "../words/en";
+import { clock, duration } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
-import { type Bar, type Layout, layout } from "./layout";
-import styles from "./operator.module.css";
+import { useNow } from "./Elapsed";
+import { type Bar, type Gap, type Layout, layout } from "./layout";
+import { stepsOf } from "./steps";
+import styles from "./timeline.module.css";
+import { useTraces } from "./useTraces";
 
-const TICK_MS = 1_000;
-
-/** Attempts in the first row, tool calls below; time in which nothing ran is folded. */
+/** Attempts, the steps of the graph, tool calls and waits, one a row; time in which nothing ran is folded. */
 export function Timeline({ turn }: { turn: TurnReply }) {
   const t = useWords();
   const live = !ENDED.has(turn.status);
   const now = useNow(live);
-  const drawn = layout(turn, now);
+  const { traces, error } = useTraces(turn);
+  const drawn = layout(turn, stepsOf(traces), now);
   return (
     <section className={styles.section} aria-label={t.turns.timeline}>
       <h2>{t.turns.timeline}</h2>
-      <ol className={styles.timeline} style={{ gridTemplateRows: `repeat(${drawn.rows}, 1.6rem)` }}>
+      <ErrorText error={error} />
+      <p className={styles.ends}>
+        <span>{clock(new Date(drawn.start).toISOString(), t.locale)}</span>
+        <span>{live ? t.turns.now : clock(new Date(drawn.end).toISOString(), t.locale)}</span>
+      </p>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keyboard */}
+      <ol className={styles.timeline} data-live={live} tabIndex={0}>
         {drawn.bars.map((bar) => (
-          <BarView key={bar.key} bar={bar} drawn={drawn} />
+          <Row key={bar.key} bar={bar} drawn={drawn} />
         ))}
         {drawn.gaps.map((gap) => (
-          <li
-            key={gap.from}
-            className={styles.gap}
-            style={{ insetInlineStart: percent(gap.from, drawn), width: percent(gap.to - gap.from, drawn) }}
-            title={t.turns.idle(duration(gap.milliseconds, t.locale))}
-          >
-            <span className="unseen">{t.turns.idle(duration(gap.milliseconds, t.locale))}</span>
-          </li>
+          <Fold key={gap.from} gap={gap} drawn={drawn} />
         ))}
-        {live && <li className={styles.now}>{t.turns.now}</li>}
       </ol>
+      {drawn.hidden > 0 && <p className={styles.ends}>{t.turns.hidden(drawn.hidden)}</p>}
     </section>
   );
 }
 
-function BarView({ bar, drawn }: { bar: Bar; drawn: Layout }) {
+function Row({ bar, drawn }: { bar: Bar; drawn: Layout }) {
   const t = useWords();
-  const names = { attempt: t.turns.attempt(Number(bar.name)), call: visible(bar.name), parked: t.turns.parked };
-  const label = names[bar.kind];
+  const name = nameOf(bar, t);
   return (
-    <li className={styles.track} style={{ gridRow: bar.row + 1 }}>
-      <span
-        className={styles.bar}
-        data-kind={bar.kind}
-        data-state={bar.state}
-        style={{ marginInlineStart: percent(bar.from, drawn), width: percent(bar.to - bar.from, drawn) }}
-        title={label}
-      />
-      <span className={styles.label}>{label}</span>
+    <li className={styles.row} data-kind={bar.kind}>
+      <span className={styles.name} title={name}>
+        <bdi>{name}</bdi>
+      </span>
+      <span className={styles.took}>{duration(bar.milliseconds, t.locale)}</span>
+      <span className={styles.track}>
+        <span className={styles.bar} data-kind={bar.kind} data-state={bar.state} style={placed(bar, drawn)} />
+      </span>
+      <span className="unseen">{t.turns.bars[bar.state]}</span>
     </li>
   );
 }
 
-function percent(part: number, drawn: Layout): string {
-  return `${Math.min(100, (100 * part) / drawn.length)}%`;
+function nameOf(bar: Bar, t: Words): string {
+  if (bar.kind === "attempt") return t.turns.attempt(Number(bar.name));
+  return bar.kind === "parked" ? t.turns.parked : visible(bar.name);
 }
 
-function useNow(live: boolean): number {
-  const [now, setNow] = useState(Date.now);
-  useEffect(() => {
-    if (!live) return;
-    const timer = setInterval(() => setNow(Date.now()), TICK_MS);
-    return () => clearInterval(timer);
-  }, [live]);
-  return now;
+function Fold({ gap, drawn }: { gap: Gap; drawn: Layout }) {
+  const t = useWords();
+  const told = duration(gap.milliseconds, t.locale);
+  return (
+    <li className={styles.gap} style={placed(gap, drawn)} title={t.turns.idle(told)}>
+      <span aria-hidden="true">{told}</span>
+      <span className="unseen">{t.turns.idle(told)}</span>
+    </li>
+  );
+}
+
+function placed({ from, to }: { from: number; to: number }, { length }: Layout): CSSProperties {
+  return { "--from": from / length, "--share": Math.min(1, (to - from) / length) } as CSSProperties;
 }

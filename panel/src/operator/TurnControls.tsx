@@ -1,49 +1,73 @@
 import { useState } from "react";
-import { ACTIVE } from "../api/queries";
+import { ENDED } from "../api/queries";
 import type { TurnReply } from "../api/schema";
 import { Dialog } from "../app/Dialog";
 import { ErrorText } from "../app/Failed";
 import { resumeWord } from "../chat/TurnButtons";
 import { useTurnActions } from "../chat/useTurnActions";
+import type { Words } from "../words/en";
 import { useWords } from "../words/words";
 
-/** Cancel and resume, each asked once more: an operator may not be the one whose turn it is. */
+interface Question {
+  title: string;
+  text: string;
+  word: string;
+  kind: "danger" | "primary";
+  act(): void;
+}
+
+/** Cancel, resume and re-drive, each asked once more: an operator may not be the one whose turn it is. */
 export function TurnControls({ turn }: { turn: TurnReply }) {
   const t = useWords();
-  const [asking, setAsking] = useState<"cancel" | "resume" | null>(null);
+  const [asked, setAsked] = useState<Question | null>(null);
   const actions = useTurnActions(turn.conversation, turn);
-  const close = () => setAsking(null);
-  const confirm = () => {
-    if (asking === "cancel") actions.stop();
-    else actions.resume();
-    close();
-  };
+  const close = () => setAsked(null);
+  const cancel = { ...cancelling(t), act: actions.stop };
+  const resume = { ...resuming(turn, t), act: actions.resume };
   return (
     <>
-      {ACTIVE.has(turn.status) && (
-        <button type="button" className="danger" disabled={actions.stopping} onClick={() => setAsking("cancel")}>
-          {actions.stopping ? t.chat.stopping : t.turns.cancelTurn}
+      {!ENDED.has(turn.status) && (
+        <button type="button" className="danger" disabled={actions.stopping} onClick={() => setAsked(cancel)}>
+          {actions.stopping ? t.chat.stopping : cancel.word}
         </button>
       )}
       {turn.resumable && (
-        <button type="button" disabled={actions.resuming} onClick={() => setAsking("resume")}>
-          {resumeWord(turn, t)}
+        <button type="button" disabled={actions.resuming} onClick={() => setAsked(resume)}>
+          {resume.word}
         </button>
       )}
       <ErrorText error={actions.error} />
-      {asking && (
-        <Dialog title={asking === "cancel" ? t.turns.cancelTitle : t.turns.resumeTitle} onClose={close}>
-          <p>{asking === "cancel" ? t.turns.cancelText : t.turns.resumeText}</p>
+      {asked && (
+        <Dialog title={asked.title} onClose={close}>
+          <p>{asked.text}</p>
           <div className="buttons">
             <button type="button" onClick={close}>
               {t.turns.keepIt}
             </button>
-            <button type="button" className={asking === "cancel" ? "danger" : "primary"} onClick={confirm}>
-              {asking === "cancel" ? t.turns.cancelTurn : resumeWord(turn, t)}
+            <button
+              type="button"
+              className={asked.kind}
+              onClick={() => {
+                asked.act();
+                close();
+              }}
+            >
+              {asked.word}
             </button>
           </div>
         </Dialog>
       )}
     </>
   );
+}
+
+function cancelling(t: Words): Omit<Question, "act"> {
+  return { title: t.turns.cancelTitle, text: t.turns.cancelText, word: t.turns.cancelTurn, kind: "danger" };
+}
+
+/** A turn whose process died and whose agent waits for a person is driven again; any other goes on. */
+function resuming(turn: TurnReply, t: Words): Omit<Question, "act"> {
+  if (turn.status === "interrupted")
+    return { title: t.turns.redriveTitle, text: t.turns.redriveText, word: t.turns.redrive, kind: "primary" };
+  return { title: t.turns.resumeTitle, text: t.turns.resumeText, word: resumeWord(turn, t), kind: "primary" };
 }

@@ -1,9 +1,11 @@
 import type { ReactNode } from "react";
 import type { TurnReply } from "../api/schema";
-import { between, count, duration, moment } from "../words/figures";
+import { count, duration, moment } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
+import { Elapsed } from "./Elapsed";
 import styles from "./operator.module.css";
+import { Reason } from "./Reason";
 
 export function TurnFacts({ turn }: { turn: TurnReply }) {
   const t = useWords();
@@ -17,13 +19,19 @@ export function TurnFacts({ turn }: { turn: TurnReply }) {
         <bdi>{visible(turn.owner)}</bdi>
       </Fact>
       <Fact name={t.turns.accepted}>{moment(turn.accepted_at, t.locale)}</Fact>
-      <Fact name={t.turns.duration}>{between(turn.accepted_at, turn.ended_at, t.locale)}</Fact>
+      <Fact name={t.turns.duration}>
+        <Elapsed from={turn.accepted_at} to={turn.ended_at} />
+      </Fact>
       <Fact name={t.turns.worked}>{duration(spent.seconds * 1_000, t.locale)}</Fact>
       <Fact name={t.turns.steps}>{count(turn.supersteps, t.locale)}</Fact>
       <Fact name={t.turns.modelCalls}>{count(spent.model_calls, t.locale)}</Fact>
       <Fact name={t.turns.toolCalls}>{count(spent.tool_calls, t.locale)}</Fact>
       <Fact name={t.turns.tokens}>{count(usage.total_tokens ?? 0, t.locale)}</Fact>
-      {turn.reason && <Fact name={t.turns.why}>{visible(turn.reason)}</Fact>}
+      {turn.reason && (
+        <Fact name={t.turns.why}>
+          <Reason turn={turn} />
+        </Fact>
+      )}
     </dl>
   );
 }

@@ -1,65 +1,82 @@
+import { useState } from "react";
 import { useSearchParams } from "wouter";
 import { useAgents } from "../api/queries";
 import type { TurnStatus } from "../api/schema";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
+import { changed, choices, type FilterName } from "./filters";
 import styles from "./operator.module.css";
 
+/** Each change is a place to come back to: Back takes it away again. */
 export function TurnFilter() {
   const t = useWords();
   const [search, setSearch] = useSearchParams();
   const { data } = useAgents();
-  const set = (name: string, value: string) =>
-    setSearch(
-      (old) => {
-        const next = new URLSearchParams(old);
-        if (value) next.set(name, value);
-        else next.delete(name);
-        return next;
-      },
-      { replace: true },
-    );
+  const chosen = (name: FilterName) => search.get(name) ?? "";
+  const set = (name: FilterName, value: string) => {
+    if (value !== chosen(name)) setSearch((old) => changed(old, name, value));
+  };
+  const agents = data?.items.map((each) => each.name) ?? [];
   return (
-    <div className={styles.filters}>
+    <search className={styles.filters} aria-label={t.turns.filters}>
       <label>
         {t.turns.status}
-        <select value={search.get("status") ?? ""} onChange={(event) => set("status", event.target.value)}>
+        <select value={chosen("status")} onChange={(event) => set("status", event.target.value)}>
           <option value="">{t.turns.all}</option>
-          {(Object.keys(t.status) as TurnStatus[]).map((each) => (
+          {choices(Object.keys(t.status), chosen("status")).map((each) => (
             <option key={each} value={each}>
-              {t.status[each]}
+              {t.status[each as TurnStatus] ?? each}
             </option>
           ))}
         </select>
       </label>
       <label>
         {t.turns.agent}
-        <select value={search.get("agent") ?? ""} onChange={(event) => set("agent", event.target.value)}>
+        <select value={chosen("agent")} onChange={(event) => set("agent", event.target.value)}>
           <option value="">{t.turns.all}</option>
-          {data?.items.map((each) => (
-            <option key={each.name} value={each.name}>
-              {visible(each.name)}
+          {choices(agents, chosen("agent")).map((each) => (
+            <option key={each} value={each}>
+              {visible(each)}
             </option>
           ))}
         </select>
       </label>
-      <label>
-        {t.turns.text}
-        <input
-          type="search"
-          defaultValue={search.get("q") ?? ""}
-          onKeyDown={(event) => event.key === "Enter" && set("q", event.currentTarget.value.trim())}
-          onBlur={(event) => set("q", event.target.value.trim())}
-        />
-      </label>
+      <TextFilter kept={chosen("q")} onAsk={(text) => set("q", text)} />
       <label className={styles.check}>
         <input
           type="checkbox"
-          checked={search.get("repeated") === "1"}
+          checked={chosen("repeated") === "1"}
           onChange={(event) => set("repeated", event.target.checked ? "1" : "")}
         />
         {t.turns.onlyRepeated}
       </label>
-    </div>
+    </search>
+  );
+}
+
+/** What is typed is asked for once it is done; what the address says replaces it. */
+function TextFilter({ kept, onAsk }: { kept: string; onAsk(text: string): void }) {
+  const t = useWords();
+  const [typed, setTyped] = useState(kept);
+  const [known, setKnown] = useState(kept);
+  if (known !== kept) {
+    setKnown(kept);
+    setTyped(kept);
+  }
+  return (
+    <label>
+      {t.turns.text}
+      <input
+        type="search"
+        value={typed}
+        maxLength={500}
+        onChange={(event) => {
+          setTyped(event.target.value);
+          if (event.target.value === "") onAsk("");
+        }}
+        onKeyDown={(event) => event.key === "Enter" && onAsk(typed.trim())}
+        onBlur={() => onAsk(typed.trim())}
+      />
+    </label>
   );
 }

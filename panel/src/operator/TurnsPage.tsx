@@ -1,9 +1,12 @@
-import { useMemo, useState } from "react";
-import { useSearchParams } from "wouter";
-import { useTurns } from "../api/queries";
+import { useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { Link, useSearchParams } from "wouter";
+import { keys, useTurns } from "../api/queries";
+import { reread } from "../api/reread";
 import { ErrorText } from "../app/Failed";
 import { useWords } from "../words/words";
 import { Counts } from "./Counts";
+import { filtersOf } from "./filters";
 import styles from "./operator.module.css";
 import { TurnFilter } from "./TurnFilter";
 import { TurnsTable } from "./TurnsTable";
@@ -11,33 +14,42 @@ import { TurnsTable } from "./TurnsTable";
 /** Turns of all conversations, newest first. What is looked for is in the address, so it can be kept and sent. */
 export default function TurnsPage() {
   const t = useWords();
+  const client = useQueryClient();
   const [search] = useSearchParams();
   const [paused, setPaused] = useState(false);
-  const filters = {
-    status: search.get("status") ?? undefined,
-    agent: search.get("agent") ?? undefined,
-    q: search.get("q") ?? undefined,
-    attempts_min: search.get("repeated") === "1" ? "2" : undefined,
-  };
+  const filters = filtersOf(search);
   const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useTurns(filters, paused);
-  const live = useMemo(() => data?.pages.flatMap((page) => page.items) ?? [], [data]);
-  const turns = usePausable(live, paused);
+  const turns = data?.pages.flatMap((page) => page.items) ?? [];
+  const pause = () => {
+    setPaused(!paused);
+    if (paused) void reread(client, keys.turns);
+  };
   return (
     <div className={styles.page}>
       <header className={styles.header}>
         <h1>{t.turns.title}</h1>
-        <Counts agent={filters.agent} paused={paused} />
-        <button type="button" aria-pressed={paused} onClick={() => setPaused(!paused)}>
+        <button type="button" aria-pressed={paused} onClick={pause}>
           {paused ? t.turns.go : t.turns.pause}
         </button>
       </header>
+      <Counts agent={filters.agent} paused={paused} />
       <TurnFilter />
-      {paused && <p role="status">{t.turns.paused}</p>}
+      {paused && (
+        <p role="status" className={styles.hint}>
+          {t.turns.paused}
+        </p>
+      )}
       <ErrorText error={error} />
-      <TurnsTable turns={turns} />
-      {data && turns.length === 0 && <p className="empty">{t.turns.none}</p>}
+      {!data && !error && <p className="empty">{t.app.loading}</p>}
+      <TurnsTable turns={turns} paused={paused} />
+      {data && turns.length === 0 && <Nothing filtered={Object.values(filters).some(Boolean)} />}
       {hasNextPage && (
-        <button type="button" disabled={isFetchingNextPage} onClick={() => void fetchNextPage()}>
+        <button
+          type="button"
+          className={styles.more}
+          disabled={isFetchingNextPage}
+          onClick={() => void fetchNextPage()}
+        >
           {t.app.more}
         </button>
       )}
@@ -45,10 +57,12 @@ export default function TurnsPage() {
   );
 }
 
-/** What was there when the list was paused. */
-function usePausable<T>(live: readonly T[], paused: boolean): readonly T[] {
-  const [kept, setKept] = useState<readonly T[] | null>(null);
-  if (paused && kept === null) setKept(live);
-  if (!paused && kept !== null) setKept(null);
-  return (paused ? kept : null) ?? live;
+function Nothing({ filtered }: { filtered: boolean }) {
+  const t = useWords();
+  return (
+    <div className="empty">
+      <p>{filtered ? t.turns.none : t.turns.nothingYet}</p>
+      {filtered && <Link href="/turns">{t.turns.allTurns}</Link>}
+    </div>
+  );
 }

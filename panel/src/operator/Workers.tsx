@@ -11,6 +11,7 @@ export function Workers({ workers }: { workers: readonly WorkerReply[] }) {
   return (
     <section className={styles.section}>
       <h2>{t.server.workers}</h2>
+      {workers.length === 0 && <p className={styles.hint}>{t.server.noWorkers}</p>}
       <Wide className={styles.wide} label={t.server.workers}>
         <table>
           <thead>
@@ -46,10 +47,10 @@ const PILLS = { connected: "completed", idle: "waiting", failing: "failed" } as 
 /** One that fails takes nothing but its own tools away. */
 export function McpServers({ servers }: { servers: readonly McpReply[] }) {
   const t = useWords();
-  if (servers.length === 0) return null;
   return (
     <section className={styles.section}>
       <h2>{t.server.mcp}</h2>
+      {servers.length === 0 && <p className={styles.hint}>{t.server.noMcp}</p>}
       {servers.map((each) => (
         <p key={`${each.agent}/${each.name}`} className={styles.past}>
           <code>{visible(each.name)}</code>

@@ -1,64 +1,107 @@
 // @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 import type { TurnReply } from "../api/schema";
-import { layout } from "./layout";
-import { parseMetrics, turnCounts } from "./metrics";
+import { layout, MOST_ROWS } from "./layout";
+import type { Step } from "./steps";
 
 const at = (second: number) => new Date(Date.UTC(2026, 0, 1, 12, 0, second)).toISOString();
 const turn = (more: object) =>
-  ({ accepted_at: at(0), ended_at: at(10), attempts: [], calls: [], cards: [], ...more }) as unknown as TurnReply;
+  ({
+    status: "completed",
+    accepted_at: at(0),
+    ended_at: at(10),
+    attempts: [],
+    calls: [],
+    cards: [],
+    ...more,
+  }) as unknown as TurnReply;
+const attempt = (number: number, from: number, to: number | null, outcome: string | null) => ({
+  number,
+  started_at: at(from),
+  ended_at: to === null ? null : at(to),
+  outcome,
+});
+const step = (name: string, from: number, to: number | null, more: object = {}): Step => ({
+  key: name,
+  attempt: 1,
+  number: 1,
+  name,
+  from: at(from),
+  to: to === null ? null : at(to),
+  outcome: "done",
+  ...more,
+});
 
 describe("the timeline", () => {
-  it("places bars by their time", () => {
+  it("has attempts, steps and calls in the order of their beginning, each at its time", () => {
     const { bars, length, gaps } = layout(
       turn({
-        attempts: [{ number: 1, started_at: at(0), ended_at: at(10), outcome: "completed" }],
-        calls: [{ key: "k", name: "step", state: "done", status: "success", started_at: at(2), ended_at: at(4) }],
+        attempts: [attempt(1, 0, 10, "completed")],
+        calls: [{ key: "k", name: "look", state: "done", status: "success", started_at: at(2), ended_at: at(4) }],
       }),
+      [step("model", 0, 2), step("tools", 2, 5), step("model again", 5, 9)],
       0,
     );
     expect(length).toBe(10_000);
     expect(gaps).toEqual([]);
-    expect(bars.map((bar) => [bar.kind, bar.row, bar.from, bar.to])).toEqual([
-      ["attempt", 0, 0, 10_000],
-      ["call", 1, 2_000, 4_000],
+    expect(bars.map((bar) => [bar.kind, bar.name, bar.from, bar.to])).toEqual([
+      ["attempt", "1", 0, 10_000],
+      ["step", "model", 0, 2_000],
+      ["step", "tools", 2_000, 5_000],
+      ["call", "look", 2_000, 4_000],
+      ["step", "model again", 5_000, 9_000],
     ]);
   });
 
-  it("folds the hours in which nothing ran", () => {
+  it("folds the hours in which nothing ran, and still tells how long they were", () => {
     const { gaps, length, bars } = layout(
       turn({
         ended_at: at(7_202),
-        attempts: [
-          { number: 1, started_at: at(0), ended_at: at(1), outcome: "parked" },
-          { number: 2, started_at: at(7_201), ended_at: at(7_202), outcome: "completed" },
-        ],
+        attempts: [attempt(1, 0, 1, "parked"), attempt(2, 7_201, 7_202, "completed")],
+        cards: [{ id: "c", tool: "t", state: "decided", opened_at: at(1), decided_at: at(7_201) }],
       }),
+      [],
       0,
     );
     expect(gaps).toHaveLength(1);
     expect(gaps[0]?.milliseconds).toBe(7_200_000);
     expect(length).toBeLessThan(3_000);
-    expect(bars[1]?.from).toBeGreaterThan(bars[0]?.to ?? 0);
+    expect(bars.map((bar) => bar.kind)).toEqual(["attempt", "parked", "attempt"]);
+    expect(bars[1]?.milliseconds).toBe(7_200_000);
+    expect(bars[2]?.from).toBeGreaterThan(bars[0]?.to ?? 0);
   });
 
   it("is never negative where clocks disagree, and grows while the turn lives", () => {
     const running = turn({
+      status: "running",
       ended_at: null,
-      attempts: [{ number: 1, started_at: at(1), ended_at: null, outcome: null }],
+      attempts: [attempt(1, 1, null, null)],
       calls: [{ key: "k", name: "s", state: "done", status: "success", started_at: at(3), ended_at: at(2) }],
     });
-    const early = layout(running, Date.parse(at(4)));
-    const late = layout(running, Date.parse(at(5)));
+    const early = layout(running, [], Date.parse(at(4)));
+    const late = layout(running, [], Date.parse(at(5)));
     expect(early.bars.every((bar) => bar.to >= bar.from)).toBe(true);
     expect(late.length).toBeGreaterThan(early.length);
+    expect(layout(running, [], 0).length).toBe(3_000);
   });
-});
 
-describe("the server's numbers", () => {
-  it("are read from its text", () => {
-    const metrics = parseMetrics('# HELP x y\nperdure_turns{status="running"} 2.0\nperdure_database_bytes 4096.0\n');
-    expect(metrics.get("perdure_database_bytes")).toBe(4096);
-    expect(turnCounts(metrics)).toEqual([["running", 2]]);
+  it("ends a step that nobody saw end with its attempt, and lets one that is under way reach the live edge", () => {
+    const attempts = [attempt(1, 0, 3, "died"), attempt(2, 4, null, null)];
+    const steps = [step("cut", 1, null), step("under way", 4, null, { attempt: 2 })];
+    const { bars } = layout(turn({ status: "running", ended_at: null, attempts }), steps, Date.parse(at(9)));
+    const shown = bars.filter((bar) => bar.kind === "step").map((bar) => [bar.name, bar.state, bar.to]);
+    expect(shown).toEqual([
+      ["cut", "unknown", 3_000],
+      ["under way", "running", 9_000],
+    ]);
+  });
+
+  it("leaves out what nobody would look at, and says how much", () => {
+    const { bars, hidden } = layout(
+      turn({}),
+      Array.from({ length: MOST_ROWS + 7 }, (_, n) => step(`s${n}`, 1, 2)),
+      0,
+    );
+    expect([bars.length, hidden]).toEqual([MOST_ROWS, 7]);
   });
 });

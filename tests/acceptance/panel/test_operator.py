@@ -20,7 +20,7 @@ def test_filters_are_in_the_address(person: Person) -> None:
     assert "status=failed" in page.url
     page.reload()
     expect(page.get_by_label("Status")).to_have_value("failed")
-    expect(rows.filter(has_text="recursion_limit")).not_to_have_count(0)
+    expect(rows.filter(has_text="limit of steps")).not_to_have_count(0)
     expect(rows.filter(has_text="completed")).to_have_count(0)
 
 
