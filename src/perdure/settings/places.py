@@ -11,6 +11,7 @@ from pathlib import Path
 
 CONTAINER_VOLUME = Path("/data")
 FILE_NAME = "perdure.db"
+GATEWAY_FILE_NAME = "gateway.db"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]}?" if close else ""
 
 
-_SUBJECT_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+SUBJECT_WORD = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+"""One word of a NATS subject: no dot, no wildcard, no space."""
 
 
 def subject_word(raw: Any, base: Path) -> str:
-    """One word of a NATS subject: no dot, no wildcard, no space."""
-    if not isinstance(raw, str) or not _SUBJECT_WORD.fullmatch(raw.strip()):
+    """See SUBJECT_WORD."""
+    if not isinstance(raw, str) or not re.fullmatch(SUBJECT_WORD, raw.strip()):
         raise ValueError(f"must be 1 to 64 letters, digits, `_` and `-`, the first a letter or a digit, not {raw!r}")
     return raw.strip()
 
