@@ -13,6 +13,7 @@ import type {
   ServerReply,
   TurnCounts,
   TurnReply,
+  TurnStatus,
   TurnSummary,
 } from "./schema";
 
@@ -23,7 +24,8 @@ export interface Page<T> {
 
 export type Transcript = Omit<ConversationReply, "messages"> & { messages: Message[] };
 
-export { ACTIVE, ENDED } from "./statuses";
+export const ENDED: ReadonlySet<TurnStatus> = new Set(["completed", "failed", "cancelled", "interrupted"]);
+export const ACTIVE: ReadonlySet<TurnStatus> = new Set(["queued", "running", "parked"]);
 
 export const keys = {
   conversations: ["conversations"] as const,
