@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +30,11 @@ def from_json(kind: type[T], document: Any) -> T:
         raise Unreadable(f"A {kind.__name__} that cannot be read: {where}: {first['msg']}.") from error
 
 
-@cache
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+    made = _ADAPTERS.get(kind)
+    if made is None:
+        made = _ADAPTERS[kind] = TypeAdapter(kind)
+    return made
+
+
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}

@@ -12,12 +12,12 @@ from perdure.agent.base import AgentInfo, BranchPoint, ForkAsked, ForkedFrom, Se
 from perdure.agent.forks import Forks
 from perdure.agent.ids import new_id
 from perdure.agent.operations import server_info
-from perdure.agent.people import checked_name, require_admin
-from perdure.agent.records import events_of
+from perdure.agent.people import check_own, checked_name, require_admin
+from perdure.agent.records import events_of, turns_of
+from perdure.agent.streams import Streams
 from perdure.agent.threads import Threads
-from perdure.agent.watch import watch
-from perdure.errors import BadRequest, Forbidden, NotFound, NotReady, PerdureError, TurnInProgress, TurnNotResumable
-from perdure.events import Event, EventKind, Frame, Gone, ListsReset, ResetReason
+from perdure.errors import BadRequest, Forbidden, NotReady, PerdureError, TurnInProgress, TurnNotResumable
+from perdure.events import Event, EventKind, Frame, Gone, ListsReset, Reached
 from perdure.graph.load import HostedGraph
 from perdure.store.base import Decided, Page, Store
 from perdure.transport.base import SlowWatcher, Subscription, Transport
@@ -39,7 +39,6 @@ from perdure.turns import (
 )
 
 TITLE_CHARACTERS = 80
-PAGE = 200
 
 _STOPPING = "This server is shutting down."
 
@@ -67,6 +66,7 @@ class LocalAgents:
         self._threads = Threads(store, agents)
         self._approvals = Approvals(store, agents)
         self._forks = Forks(store, self._threads, self._check_input)
+        self._streams = Streams(store, transport)
 
     def agents(self) -> Sequence[AgentInfo]:
         common = list(self._warnings())
@@ -124,16 +124,7 @@ class LocalAgents:
         name = agent
         if conversation is not None:
             known = await self._store.conversation(person.scope, conversation)
-            if known.owner != person.owner:
-                raise Forbidden(
-                    f"This conversation is {known.owner}'s. An operator reads, decides, cancels and resumes in it; messages go "
-                    "to conversations of one's own.",
-                    conversation=conversation,
-                )
-            if agent is not None and agent != known.agent:
-                raise BadRequest(
-                    f"This conversation belongs to the agent {known.agent!r}; start a new one for {agent!r}."
-                )
+            check_own(person, known, agent)
             name = known.agent
         return self._hosted(name or self._default)
 
@@ -240,7 +231,7 @@ class LocalAgents:
     async def conversation(self, person: Person, conversation: str) -> Transcript:
         scope = person.scope
         found = await self._store.conversation(scope, conversation)
-        turns = await self._turns_of(scope, conversation)
+        turns = await turns_of(self._store, scope, conversation)
         last = await self._store.last_turn(scope, conversation)
         head = await self._threads.head(found)
         return Transcript(
@@ -250,16 +241,6 @@ class LocalAgents:
             turns=turns,
             state=self._threads.values(found, head.state),
         )
-
-    async def _turns_of(self, scope: str | None, conversation: str) -> Sequence[Turn]:
-        newest_first: list[Turn] = []
-        cursor: str | None = None
-        while True:
-            page = await self._store.turns(scope, limit=PAGE, cursor=cursor, conversation=conversation)
-            newest_first.extend(page.items)
-            cursor = page.next
-            if cursor is None:
-                return newest_first[::-1]
 
     async def rename(self, person: Person, conversation: str, title: str) -> Conversation:
         scope = await self._may_change(person, conversation)
@@ -296,7 +277,7 @@ class LocalAgents:
 
     async def _cancel_all(self, scope: str | None, by: str, conversation: str) -> None:
         """The newest first, so that none that waits is started by the end of the one before it."""
-        for turn in reversed(await self._turns_of(scope, conversation)):
+        for turn in reversed(await turns_of(self._store, scope, conversation)):
             if turn.status not in ENDED:
                 await self._store.cancel(scope, turn.id, by=by)
 
@@ -328,48 +309,10 @@ class LocalAgents:
         self, person: Person, conversation: str, *, after: int | None, follow: bool
     ) -> AsyncIterator[Frame | Gone]:
         await self._store.conversation(person.scope, conversation)
-        return self._frames(person.scope, conversation, after, follow=follow)
+        return self._streams.frames(person.scope, conversation, after, follow=follow)
 
-    async def _frames(
-        self, scope: str | None, conversation: str, after: int | None, *, follow: bool
-    ) -> AsyncIterator[Frame | Gone]:
-        with self._transport.subscribe(conversation) as live:
-            try:
-                await self._store.conversation(scope, conversation)  # it may have been deleted before `live` could tell
-                turn = await self._store.last_turn(scope, conversation)
-                async for frame in watch(self._store, live, turn, conversation, after, follow=follow):
-                    yield frame
-            except NotReady:
-                if not live.gone:
-                    raise
-                yield Gone(conversation)
-            except NotFound:
-                yield Gone(conversation)
-
-    async def changes(self, person: Person, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
-        scope = person.scope
-        last = await self._store.last_change(scope)
-        if after is None or await self._is_change(scope, after):
-            return self._changes(scope, last if after is None else after, known=True)
-        return self._changes(scope, min(after, last), known=False)
-
-    async def _is_change(self, scope: str | None, number: int) -> bool:
-        """Whether the journal still holds what a cursor names; 0 is the beginning. False after a restore of an older
-        backup and when retention removed it: changes the watcher never saw may be gone."""
-        page = await self._store.changes(scope, number - 1, 1) if number > 0 else []
-        return number == 0 or any(change.number == number for change in page)
-
-    async def _changes(self, scope: str | None, after: int, *, known: bool) -> AsyncIterator[Change | ListsReset]:
-        if not known:
-            yield ListsReset(ResetReason.CURSOR_UNKNOWN)
-        with self._transport.listen("changes") as bell:
-            while True:
-                page = await self._store.changes(scope, after, PAGE)
-                for change in page:
-                    yield change
-                    after = change.number
-                if not page:
-                    await bell.wait()
+    async def changes(self, person: Person, *, after: int | None) -> AsyncIterator[Change | ListsReset | Reached]:
+        return await self._streams.changes(person.scope, after)
 
     # -- who ----------------------------------------------------------------------------------------------------------
 

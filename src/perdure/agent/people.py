@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from perdure.errors import BadRequest, Forbidden
-from perdure.turns import EXPIRY, Person
+from perdure.turns import EXPIRY, Conversation, Person
 
 ADMIN_NAME = "admin"
 """The server's own token in audit rows and decisions."""
@@ -34,3 +34,17 @@ def require_admin(person: Person) -> None:
     """Raises Forbidden."""
     if not person.admin:
         raise Forbidden("Only the server's own token (PERDURE_TOKEN) may list, make and revoke tokens.")
+
+
+def check_own(person: Person, conversation: Conversation, agent: str | None) -> None:
+    """That this person may send a message there, and means its agent. Raises Forbidden, BadRequest."""
+    if conversation.owner != person.owner:
+        raise Forbidden(
+            f"This conversation is {conversation.owner}'s. An operator reads, decides, cancels and resumes in it; messages go "
+            "to conversations of one's own.",
+            conversation=conversation.id,
+        )
+    if agent is not None and agent != conversation.agent:
+        raise BadRequest(
+            f"This conversation belongs to the agent {conversation.agent!r}; start a new one for {agent!r}."
+        )

@@ -1,20 +1,35 @@
-"""What the journal holds of a turn, page by page."""
+"""What a journal holds of a turn, page by page, and of a conversation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perdure.errors import BadRequest
 from perdure.events import Event, EventKind
-from perdure.store.base import Page, Store
-from perdure.turns import Person
+from perdure.store.base import JournalReader, Page
+from perdure.turns import Person, Turn
 
 LOOKED_AT = 500
 """Events that one page looks at: with a `kind` it may hold fewer than asked for, and still have a next one."""
 
+_PAGE = 200
 _LARGEST_DIGITS = 18
 
 
+async def turns_of(store: JournalReader, scope: str | None, conversation: str) -> Sequence[Turn]:
+    """All of them, oldest first."""
+    newest_first: list[Turn] = []
+    cursor: str | None = None
+    while True:
+        page = await store.turns(scope, limit=_PAGE, cursor=cursor, conversation=conversation)
+        newest_first.extend(page.items)
+        cursor = page.next
+        if cursor is None:
+            return newest_first[::-1]
+
+
 async def events_of(
-    store: Store, person: Person, turn: str, *, limit: int, cursor: str | None, kind: EventKind | None
+    store: JournalReader, person: Person, turn: str, *, limit: int, cursor: str | None, kind: EventKind | None
 ) -> Page[Event]:
     """Oldest first: what no rewind took back, and the rewinds. Nothing of what retention has removed."""
     after = _seq_of(cursor)
