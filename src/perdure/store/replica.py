@@ -33,9 +33,16 @@ class Replica(JournalReader, Protocol):
         """The highest seq held, 0 before the first; None for a conversation that is not held."""
         ...
 
-    async def record(self, events: Sequence[Event], *, stream: StreamPosition | None = None) -> Sequence[Event]:
+    async def record(
+        self,
+        events: Sequence[Event],
+        *,
+        stream: StreamPosition | None = None,
+        rows: Sequence[tuple[str, JournalRows]] = (),
+    ) -> Sequence[Event]:
         """Keeps committed events of conversations that are held, and how far the stream was read, in one transaction; a rewind
-        drops what it names. Returns those that were new, in order."""
+        drops what it names. `rows`, each with its agent, are applied first in the same transaction, as by `apply`: nobody reads
+        a turn as ended whose end is not here. Returns those events that were new, in order."""
         ...
 
     async def stream_position(self) -> StreamPosition | None: ...
