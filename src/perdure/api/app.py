@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from perdure.agent.base import AgentPort
@@ -44,6 +45,30 @@ def create_app(
     statistics: Callable[[], Awaitable[Mapping[str, float]]],
 ) -> ASGIApp:
     """The application for one server. `streams` is aborted by the caller at shutdown; `statistics` feeds `/metrics`."""
+    routes = [*panel.routes(), *(route for room in ROOMS for route in room.router.routes)]
+    return _gated(agents, settings, access, streams, statistics, routes)
+
+
+def create_health_app(
+    agents: AgentPort,
+    settings: Settings,
+    access: Access,
+    *,
+    streams: Streams,
+    statistics: Callable[[], Awaitable[Mapping[str, float]]],
+) -> ASGIApp:
+    """Health and metrics alone: of an agent that is reached over NATS."""
+    return _gated(agents, settings, access, streams, statistics, health.router.routes)
+
+
+def _gated(
+    agents: AgentPort,
+    settings: Settings,
+    access: Access,
+    streams: Streams,
+    statistics: Callable[[], Awaitable[Mapping[str, float]]],
+    routes: Sequence[BaseRoute],
+) -> ASGIApp:
     metrics = Metrics(streams)
     # The rooms' routes as they are: `include_router` would build every one of them a second time, at the first request.
     app = FastAPI(
@@ -54,7 +79,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        routes=[*panel.routes(), *(route for room in ROOMS for route in room.router.routes)],
+        routes=list(routes),
     )
     app.state.services = Services(agents, access, streams, metrics, statistics)
     errors.install(app)

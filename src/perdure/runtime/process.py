@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -88,6 +89,12 @@ class Process:
         self.local.close()
         await self.streams.abort_all()
         await self.http.stop()
+
+
+def tell(lines: Sequence[tuple[str, str]]) -> None:
+    """What a person who starts a process wants to know, on standard output."""
+    width = max(len(name) for name, _ in lines)
+    print("\n".join(f"{name:<{width}}  {text}" for name, text in lines), flush=True)
 
 
 def unstartable(error: OSError) -> str:

@@ -27,7 +27,7 @@ from perdure.engine.worker import Worker
 from perdure.errors import PerdureError
 from perdure.graph.load import HostedGraph, load_agents
 from perdure.runtime import logs
-from perdure.runtime.process import Process
+from perdure.runtime.process import Process, tell
 from perdure.runtime.signals import StopSignals
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.transport.base import Transport
@@ -59,8 +59,8 @@ class Runtime(Process):
         self.worker = Worker(self.store, self.transport, agents, self.settings, self.clock)
         self.port = self._port(agents)
         await self._serve()
-        self._stack.push_async_callback(self._drain)
         await self._listen()
+        self._stack.push_async_callback(self._drain)
         await self.worker.start()
         self._connect_required()
         await self._keep_pruned()
@@ -209,11 +209,6 @@ def about_agents(runtime: Runtime) -> list[tuple[str, str]]:
     for hosted in runtime.hosted:
         notices += [*hosted.notices, *(f"{hosted.name}: {problem}" for problem in hosted.problems())]
     return [*lines, *(("note", notice) for notice in notices)]
-
-
-def tell(lines: Sequence[tuple[str, str]]) -> None:
-    width = max(len(name) for name, _ in lines)
-    print("\n".join(f"{name:<{width}}  {text}" for name, text in lines), flush=True)
 
 
 def settings_model(hosted: HostedGraph) -> str:
