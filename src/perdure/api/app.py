@@ -45,8 +45,8 @@ def create_app(
     statistics: Callable[[], Awaitable[Mapping[str, float]]],
 ) -> ASGIApp:
     """The application for one server. `streams` is aborted by the caller at shutdown; `statistics` feeds `/metrics`."""
-    routes = [*panel.routes(), *(route for room in ROOMS for route in room.router.routes)]
-    return _gated(agents, settings, access, streams, statistics, routes)
+    services = Services(agents, access, streams, Metrics(streams), statistics)
+    return _gated(settings, services, [*panel.routes(), *(route for room in ROOMS for route in room.router.routes)])
 
 
 def create_health_app(
@@ -58,18 +58,10 @@ def create_health_app(
     statistics: Callable[[], Awaitable[Mapping[str, float]]],
 ) -> ASGIApp:
     """Health and metrics alone: of an agent that is reached over NATS."""
-    return _gated(agents, settings, access, streams, statistics, health.router.routes)
+    return _gated(settings, Services(agents, access, streams, Metrics(streams), statistics), health.router.routes)
 
 
-def _gated(
-    agents: AgentPort,
-    settings: Settings,
-    access: Access,
-    streams: Streams,
-    statistics: Callable[[], Awaitable[Mapping[str, float]]],
-    routes: Sequence[BaseRoute],
-) -> ASGIApp:
-    metrics = Metrics(streams)
+def _gated(settings: Settings, services: Services, routes: Sequence[BaseRoute]) -> ASGIApp:
     # The rooms' routes as they are: `include_router` would build every one of them a second time, at the first request.
     app = FastAPI(
         title="Perdure",
@@ -81,7 +73,7 @@ def _gated(
         redirect_slashes=False,
         routes=list(routes),
     )
-    app.state.services = Services(agents, access, streams, metrics, statistics)
+    app.state.services = services
     errors.install(app)
     documentation.install(app)
-    return Gate(app, access, metrics, max_body_bytes=settings.max_message_bytes)
+    return Gate(app, services.access, services.metrics, max_body_bytes=settings.max_message_bytes)
