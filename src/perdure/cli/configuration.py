@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit, urlunsplit
 
 import typer
 
@@ -13,8 +12,7 @@ from perdure.cli.flags import settings_flags
 from perdure.cli.output import AsJson, hint, print_json, print_table
 from perdure.config import AgentSettings, Settings
 from perdure.settings.catalogue import BY_NAME, SETTINGS
-
-MASK = "***"
+from perdure.settings.values import MASK, without_passwords
 
 app = typer.Typer(no_args_is_help=True, help="The settings as loaded.")
 
@@ -66,18 +64,11 @@ def _shown(name: str, value: Any) -> Any:
         return None
     if name in BY_NAME and BY_NAME[name].secret:
         return MASK
-    if name == "model_base_url":
-        return _without_password(value)
+    if name in {"model_base_url", "nats_url"}:
+        return without_passwords(value)
     if isinstance(value, tuple):
         return list(value)
     return str(value) if isinstance(value, Path) else value
-
-
-def _without_password(address: str) -> str:
-    parts = urlsplit(address)
-    if parts.username is None and parts.password is None:
-        return address
-    return urlunsplit(parts._replace(netloc=f"{MASK}@{parts.netloc.rpartition('@')[2]}"))
 
 
 def _readable(value: Any) -> str:

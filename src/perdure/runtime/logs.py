@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from typing import Any, TextIO
+from urllib.parse import unquote, urlsplit
 
 import structlog
 
@@ -49,10 +50,13 @@ def hidden_name(name: str) -> bool:
 
 
 def secret_values(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
-    """Values that must not be logged: the token and what variables with a secret's name hold."""
+    """Values that must not be logged: the token, passwords of NATS and what variables with a secret's name hold."""
     variables = {**settings.environment, **environ}
     found = {value.strip() for name, value in variables.items() if secret_name(name)}
     found |= {settings.token or ""}
+    for address in (settings.nats_url or "").split(","):
+        password = urlsplit(address).password or ""
+        found |= {password, unquote(password)}
     return frozenset(value for value in found if len(value) >= _SHORTEST_SECRET)
 
 

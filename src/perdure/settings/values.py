@@ -12,11 +12,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from perdure.effects import EffectClass
 
 Reader = Callable[[Any, Path], Any]
+
+MASK = "***"
+"""Shown for what must not be seen."""
 
 EFFECT_CLASSES = tuple(map(str, EffectClass))
 
@@ -52,6 +55,18 @@ def nats_addresses(raw: Any, base: Path) -> str:
     if not addresses:
         raise ValueError("must look like nats://host:4222 (several with commas)")
     return ",".join(addresses)
+
+
+def without_passwords(addresses: str) -> str:
+    """URLs (several with commas) as they may be shown."""
+    return ",".join(_without_password(each) for each in addresses.split(","))
+
+
+def _without_password(address: str) -> str:
+    parts = urlsplit(address)
+    if parts.username is None and parts.password is None:
+        return address
+    return urlunsplit(parts._replace(netloc=f"{MASK}@{parts.netloc.rpartition('@')[2]}"))
 
 
 def number_from(minimum: float, maximum: float) -> Reader:

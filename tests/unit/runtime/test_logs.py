@@ -99,3 +99,8 @@ def test_a_field_that_speaks_of_tokens_as_text_is_not_masked() -> None:
 
 def test_short_values_are_not_masked_by_value_since_they_would_tear_words() -> None:
     assert secret_values(Settings(token="abc"), {"A_TOKEN": "1"}) == frozenset()
+
+
+def test_the_password_in_an_address_of_nats_is_a_secret() -> None:
+    settings = Settings(nats_url="nats://a:1,tls://user:corr%20ect-horse@b:2")
+    assert "corr ect-horse" in secret_values(settings, {})

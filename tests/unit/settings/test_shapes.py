@@ -7,6 +7,7 @@ import pytest
 from perdure.errors import ConfigurationError
 from perdure.settings import load
 from perdure.settings.shapes import for_agent, for_gateway
+from perdure.settings.values import without_passwords
 
 NATS = {"nats_url": "nats://127.0.0.1:4222"}
 
@@ -78,3 +79,7 @@ def test_nothing_starts_without_nats_or_with_half_an_identity(tmp_path: Path) ->
     with pytest.raises(ConfigurationError) as refused:
         for_gateway(load(flags, {}, tmp_path))
     assert len(refused.value.problems) == 3
+
+
+def test_addresses_are_shown_without_who_and_password() -> None:
+    assert without_passwords("nats://a:1,tls://user:pass@b:2") == "nats://a:1,tls://***@b:2"
