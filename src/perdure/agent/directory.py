@@ -1,20 +1,43 @@
-"""Which agents there are, what they told of themselves, and whether each can be asked now."""
+"""Which agents there are, what they told of themselves, and whether each can be asked now.
+
+News are signs of life. An agent that is silent for `SILENT_SECONDS`, or that left a call without an answer, is asked whether it
+is there, and is unreachable when it does not say so; its next news make it reachable again.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import structlog
+
 from perdure.agent.base import AgentInfo
+from perdure.agent.codec import from_json, to_json
+from perdure.agent.description import Description
 from perdure.clock import Clock
+from perdure.errors import AgentUnavailable, PerdureError
 from perdure.replication import Reach
 from perdure.store.replica import Replica
+from perdure.transport.nats.wire import LEAVING, News
 
 SILENT_SECONDS = 6.0
 """Without news for so long an agent is asked whether it is there."""
 
+ANSWER_SECONDS = 1.0
+"""How long it has for the answer."""
+
+FRESH_SECONDS = 10.0
+"""What an agent told of its model and its servers is asked again after so long."""
+
+_TICK_SECONDS = 1.0
+
 Observer = Callable[[str, Reach], None]
 """Told, on the event loop, each time an agent is met for the first time or its reach changes."""
+
+_log = structlog.get_logger("perdure.agent")
 
 
 class Asks(Protocol):
@@ -37,47 +60,194 @@ class Asks(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Known:
+    description: Description
+    reach: Reach
+    heard_at: float
+    """On the monotonic clock: the last sign of life, and the last answer."""
+
+    described_at: float
+
+
 class Directory:
     """Open it before anything is asked. What it knows outlives this process in the replica."""
 
     def __init__(self, replica: Replica, asks: Asks, clock: Clock, *, default: str | None = None) -> None:
         """`default`: the agent of new conversations, where the setting was given."""
-        raise NotImplementedError
+        self._replica = replica
+        self._asks = asks
+        self._clock = clock
+        self._default = default
+        self._known: dict[str, _Known] = {}
+        self._observers: list[Observer] = []
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connected = False
 
     async def open(self) -> None:
         """Agents known from before, all of them `disconnected` until `connected`."""
-        raise NotImplementedError
+        for name, document in (await self._replica.known_agents()).items():
+            with suppress(PerdureError):  # of a version whose form is no longer known: it is met again
+                self._known[name] = _Known(from_json(Description, document), Reach.DISCONNECTED, 0.0, 0.0)
+        self._spawn(self._look_after())
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        for task in (tasks := [*self._tasks, *self._asking.values()]):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what happens --------------------------------------------------------------------------------------------------
 
     async def connected(self) -> None:
-        """NATS is there (again): asks who is there. Returns when the first answers are in."""
-        raise NotImplementedError
+        """NATS is there (again): asks who is there. Returns at once; observers hear of each answer."""
+        self._connected = True
+        for name in self._known:
+            self._ask(name)
+        self._spawn(self._discover())
 
     def disconnected(self) -> None:
         """NATS is lost: nobody can be asked."""
-        raise NotImplementedError
+        self._connected = False
+        for name in self._known:
+            self._set(name, Reach.DISCONNECTED)
 
-    def heard(self, agent: str, news: Mapping[str, Any]) -> None:
-        """News of an agent, each of them a sign of life: `{position, boot, state: serving|leaving, deleted?}`."""
-        raise NotImplementedError
+    def heard(self, agent: str, news: News) -> None:
+        """Each of them is a sign of life."""
+        known = self._known.get(agent)
+        if news.state == LEAVING:
+            if known is not None:
+                self._set(agent, Reach.UNREACHABLE)
+            return
+        if known is None or known.description.boot != news.boot:
+            self._ask(agent)
+        if known is not None:
+            self.answered(agent)
+
+    def answered(self, agent: str) -> None:
+        """A call had an answer."""
+        known = self._known.get(agent)
+        if known is not None and self._connected:
+            known.heard_at = self._clock.monotonic()
+            self._set(agent, Reach.REACHABLE)
 
     def unanswered(self, agent: str) -> None:
         """A call had no answer in its time: the agent is asked now whether it is there."""
-        raise NotImplementedError
+        if agent in self._known:
+            self._ask(agent)
+
+    # -- what is known -------------------------------------------------------------------------------------------------
 
     def agents(self) -> Sequence[AgentInfo]:
         """By name."""
-        raise NotImplementedError
+        default = self.default
+        return [
+            replace(known.description.agent, name=name, default=name == default, reach=known.reach)
+            for name, known in sorted(self._known.items())
+        ]
+
+    @property
+    def default(self) -> str | None:
+        """The agent of new conversations that name none: the only one, else the one that the setting names."""
+        return next(iter(self._known)) if len(self._known) == 1 else self._default
 
     def reach(self, agent: str) -> Reach:
         """Of an agent that nobody has heard of: `unreachable`."""
-        raise NotImplementedError
+        known = self._known.get(agent)
+        return Reach.UNREACHABLE if known is None else known.reach
 
-    def description(self, agent: str) -> Mapping[str, Any] | None:
-        """What it told of itself last (`agent/describe`)."""
-        raise NotImplementedError
+    def reaches(self) -> Mapping[str, Reach]:
+        return {name: known.reach for name, known in sorted(self._known.items())}
+
+    def description(self, agent: str) -> Description | None:
+        """What it told of itself last."""
+        known = self._known.get(agent)
+        return None if known is None else known.description
+
+    def __contains__(self, agent: str) -> bool:
+        return agent in self._known
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Call what is returned to hear no more."""
-        raise NotImplementedError
+        self._observers.append(observer)
+        return lambda: self._observers.remove(observer)
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    async def _look_after(self) -> None:
+        while True:
+            await self._clock.sleep(_TICK_SECONDS)
+            now = self._clock.monotonic()
+            for name, known in self._known.items():
+                if known.reach is not Reach.REACHABLE:
+                    continue
+                if now - known.heard_at > SILENT_SECONDS or now - known.described_at > FRESH_SECONDS:
+                    self._ask(name)
+
+    async def _discover(self) -> None:
+        try:
+            found = await self._asks.discover(within_seconds=ANSWER_SECONDS)
+        except PerdureError as error:
+            _log.warning("agents_not_discovered", error=error.message)
+            return
+        for document in found:
+            await self._meet_one(document)
+
+    def _ask(self, agent: str) -> None:
+        """Asks for a description, one question to an agent at a time."""
+        if self._connected and agent not in self._asking:
+            task = self._asking[agent] = asyncio.create_task(self._describe(agent), name=f"perdure-describe-{agent}")
+            task.add_done_callback(lambda _: self._asking.pop(agent, None))
+
+    async def _describe(self, agent: str) -> None:
+        asked_at = self._clock.monotonic()
+        try:
+            document = await self._asks.call(agent, "agent/describe", {}, within_seconds=ANSWER_SECONDS)
+            await self._meet(agent, from_json(Description, document))
+        except AgentUnavailable:
+            known = self._known.get(agent)
+            if known is not None and self._connected and known.heard_at <= asked_at:
+                self._set(agent, Reach.UNREACHABLE)
+        except PerdureError as error:
+            _log.warning("agent_not_described", agent=agent, error=error.message)
+
+    async def _meet_one(self, document: Mapping[str, Any]) -> None:
+        try:
+            description = from_json(Description, document)
+        except PerdureError as error:
+            _log.warning("agent_not_understood", error=error.message)
+            return
+        await self._meet(description.agent.name, description)
+
+    async def _meet(self, agent: str, description: Description) -> None:
+        now = self._clock.monotonic()
+        known = self._known.get(agent)
+        if known is None or not _same(known.description, description):
+            await self._replica.keep_agent(agent, to_json(Description, description))
+        known = self._known.get(agent)
+        if known is None:
+            known = self._known[agent] = _Known(description, Reach.UNREACHABLE, now, now)
+        known.description, known.described_at = description, now
+        if self._connected:
+            self.answered(agent)
+        else:
+            self._set(agent, Reach.DISCONNECTED)
+
+    def _set(self, agent: str, reach: Reach) -> None:
+        known = self._known[agent]
+        if known.reach is reach:
+            return
+        known.reach = reach
+        _log.info("agent_reach", agent=agent, reach=reach)
+        for observer in list(self._observers):
+            observer(agent, reach)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _same(known: Description, told: Description) -> bool:
+    """But for what changes all the time."""
+    return replace(known, position=0) == replace(told, position=0)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Unpack
 
+from perdure.agent.accepting import STOPPING, check_accepting
 from perdure.agent.approvals import Approvals
 from perdure.agent.base import AgentInfo, BranchPoint, ForkAsked, ForkedFrom, ServerInfo, Transcript, TurnDetail
 from perdure.agent.forks import Forks
@@ -39,8 +40,6 @@ from perdure.turns import (
 )
 
 TITLE_CHARACTERS = 80
-
-_STOPPING = "This server is shutting down."
 
 
 class LocalAgents:
@@ -114,11 +113,7 @@ class LocalAgents:
         return await self._store.accept(new)
 
     def _check_accepting(self) -> None:
-        """A server that stops takes nothing more: what it accepted now would wait for the next one without a word."""
-        if self._draining():
-            raise NotReady(
-                f"{_STOPPING} Nothing was accepted; send it again in a moment, with the same Idempotency-Key."
-            )
+        check_accepting(self._draining())
 
     async def _choose(self, person: Person, conversation: str | None, agent: str | None) -> HostedGraph:
         name = agent
@@ -341,7 +336,7 @@ class LocalAgents:
 
     async def unready(self) -> str | None:
         if self._draining():
-            return _STOPPING
+            return STOPPING
         try:
             await self._store.check()
         except PerdureError as error:

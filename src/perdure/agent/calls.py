@@ -1,0 +1,122 @@
+"""Calls to agents: how long each may take, and what their answers carry into the copy before anybody reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from perdure.agent.codec import Unreadable, from_json, to_json
+from perdure.agent.directory import Asks, Directory
+from perdure.agent.ids import new_id
+from perdure.errors import AgentUnavailable
+from perdure.replication import JournalRows, Reach
+from perdure.store.replica import Replica
+from perdure.turns import ENDED, Person
+
+READ_SECONDS = 1.5
+"""For what a person waits to see: every GET is answered within 2 s."""
+
+REPEAT_SECONDS = 2.0
+"""A request without an answer is sent again after so long, by the same id: what an agent took with it when it died is lost, and
+the one that follows it answers."""
+
+
+class Feed(Protocol):
+    """Who keeps the copy up to date (`agent.follower`)."""
+
+    async def attend(self, agent: str, conversation: str) -> None:
+        """A person is about to watch this conversation: what is committed and streamed of it is fetched when it is not here.
+        Returns soon, whether the agent answers or not."""
+        ...
+
+    async def refresh(self, agent: str, conversation: str) -> None:
+        """Asks the agent for what this copy lacks of the conversation: rows, events, text that streams. Raises
+        AgentUnavailable."""
+        ...
+
+
+class Calls:
+    def __init__(self, asks: Asks, replica: Replica, directory: Directory, feed: Feed, wait_seconds: float) -> None:
+        self._asks = asks
+        self._replica = replica
+        self._directory = directory
+        self._feed = feed
+        self._wait_seconds = wait_seconds
+
+    async def read(
+        self,
+        agent: str,
+        method: str,
+        params: Mapping[str, Any],
+        person: Person | None,
+        *,
+        within_seconds: float = READ_SECONDS,
+    ) -> Mapping[str, Any]:
+        """Raises AgentUnavailable, at once when the agent is known to be away."""
+        reach = self._directory.reach(agent)
+        if reach is not Reach.REACHABLE:
+            raise AgentUnavailable(_AWAY[reach].format(agent=agent))
+        return await self._once(agent, method, _with(params, person), within_seconds, new_id())
+
+    async def write(
+        self,
+        agent: str,
+        method: str,
+        params: Mapping[str, Any],
+        person: Person,
+        *,
+        within_seconds: float | None = None,
+    ) -> Mapping[str, Any]:
+        """Waits for an agent that is away: one that starts again comes back within that time. The same request may arrive
+        more than once. Raises AgentUnavailable."""
+        left = self._wait_seconds if within_seconds is None else within_seconds
+        request_id = new_id()
+        while left > REPEAT_SECONDS * 1.5:
+            try:
+                return await self._once(agent, method, _with(params, person), REPEAT_SECONDS, request_id)
+            except AgentUnavailable:
+                left -= REPEAT_SECONDS
+        return await self._once(agent, method, _with(params, person), left, request_id)
+
+    async def _once(
+        self, agent: str, method: str, params: Mapping[str, Any], within_seconds: float, request_id: str
+    ) -> Mapping[str, Any]:
+        try:
+            result = await self._asks.call(agent, method, params, within_seconds=within_seconds, request_id=request_id)
+        except AgentUnavailable:
+            self._directory.unanswered(agent)
+            raise
+        self._directory.answered(agent)
+        if not isinstance(result, Mapping):
+            raise Unreadable(f"The agent {agent!r} answered {method} with something that is no object.")
+        if result.get("rows") is not None:
+            await self.take(agent, from_json(JournalRows, result["rows"]))
+        return result
+
+    async def take(self, agent: str, rows: JournalRows) -> None:
+        """Into the copy, unless they tell of an end that is not here yet: then the end is fetched with all before it. A turn
+        that reads as ended has its ending."""
+        for conversation in await self._ended_unseen(rows):
+            try:
+                await self._feed.refresh(agent, conversation)
+            except AgentUnavailable:
+                return
+        await self._replica.apply(agent, rows)
+
+    async def _ended_unseen(self, rows: JournalRows) -> list[str]:
+        ended = {str(turn["conversation"]) for turn in rows.turns if turn.get("status") in ENDED}
+        return [
+            conversation
+            for conversation in sorted(ended)
+            if rows.last_seqs.get(conversation, 0) > (await self._replica.last_seq(conversation) or 0)
+        ]
+
+
+_AWAY: Mapping[Reach, str] = {
+    Reach.UNREACHABLE: "The agent {agent!r} does not answer now. Try again when it is back.",
+    Reach.DISCONNECTED: "This server has lost NATS, over which it reaches the agent {agent!r}. Try again in a moment.",
+}
+
+
+def _with(params: Mapping[str, Any], person: Person | None) -> Mapping[str, Any]:
+    return dict(params) if person is None else {**params, "person": to_json(Person, person)}
