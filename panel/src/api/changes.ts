@@ -19,8 +19,20 @@ interface Change {
   status: string;
 }
 
+const EVERYTHING = [
+  keys.conversations,
+  ["conversation"],
+  keys.allBranches,
+  keys.turns,
+  ["turn"],
+  keys.approvals,
+  keys.server,
+] as const;
+
 export class Changes implements Shared {
   private lastId: string | undefined;
+  /** What was asked for meanwhile was refused, and is not asked for again by itself. */
+  private signedOut = false;
 
   constructor(
     private readonly client: QueryClient,
@@ -52,9 +64,11 @@ export class Changes implements Shared {
 
   tell(line: LineState): void {
     this.onLine(line);
+    const refused = this.signedOut;
+    this.signedOut = line === "signed-out";
     if (line !== "catching-up") return;
     wake();
-    if (this.lastId === undefined) this.everything();
+    if (this.lastId === undefined || refused) this.everything();
   }
 
   save(): string {
@@ -105,7 +119,7 @@ export class Changes implements Shared {
   }
 
   private everything(): void {
-    for (const key of [keys.conversations, ["conversation"], keys.turns, ["turn"], keys.approvals]) this.reread(key);
+    for (const key of EVERYTHING) this.reread(key);
   }
 
   private reread(queryKey: readonly unknown[]): void {

@@ -1,6 +1,14 @@
 /** What the page knows of the server, kept by key, and read again when the server tells that it changed. */
 
-import { keepPreviousData, QueryClient, useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import {
+  keepPreviousData,
+  QueryClient,
+  queryOptions,
+  type UseQueryResult,
+  useInfiniteQuery,
+  useQueries,
+  useQuery,
+} from "@tanstack/react-query";
 import type { Message } from "../fold/frames";
 import { ApiError, call } from "./client";
 import type {
@@ -13,7 +21,6 @@ import type {
   ServerReply,
   TurnCounts,
   TurnReply,
-  TurnStatus,
   TurnSummary,
 } from "./schema";
 
@@ -24,8 +31,7 @@ export interface Page<T> {
 
 export type Transcript = Omit<ConversationReply, "messages"> & { messages: Message[] };
 
-export const ENDED: ReadonlySet<TurnStatus> = new Set(["completed", "failed", "cancelled", "interrupted"]);
-export const ACTIVE: ReadonlySet<TurnStatus> = new Set(["queued", "running", "parked"]);
+export { ACTIVE, ENDED } from "./statuses";
 
 export const keys = {
   conversations: ["conversations"] as const,
@@ -38,12 +44,15 @@ export const keys = {
   server: ["server"] as const,
 };
 
+/** What is no answer of the server is a fault of the page: asking again seldom helps. */
+const FAULTS = 3;
+
 export function newClient(): QueryClient {
   return new QueryClient({
     defaultOptions: {
       queries: {
         staleTime: 30_000,
-        retry: (failures, error) => !(error instanceof ApiError) || (error.passing && failures < 20),
+        retry: (failures, error) => (error instanceof ApiError ? error.passing : failures < FAULTS),
         retryDelay: (failures) => Math.min(500 * 2 ** failures, 5_000),
         networkMode: "always",
       },
@@ -79,13 +88,25 @@ export function useTranscript(id: string, enabled: boolean) {
   });
 }
 
-export function useTurn(id: string | undefined) {
-  return useQuery({
-    queryKey: keys.turn(id ?? ""),
-    queryFn: ({ signal }) => call<TurnReply>("GET", `api/turns/${encodeURIComponent(id ?? "")}`, { signal }),
-    enabled: id !== undefined,
+function turnQuery(id: string) {
+  return queryOptions({
+    queryKey: keys.turn(id),
+    queryFn: ({ signal }) => call<TurnReply>("GET", `api/turns/${encodeURIComponent(id)}`, { signal }),
     staleTime: Number.POSITIVE_INFINITY,
   });
+}
+
+export function useTurn(id: string | undefined) {
+  return useQuery({ ...turnQuery(id ?? ""), enabled: id !== undefined });
+}
+
+/** Those of the turns that could be read, by id. */
+export function useTurnsDetails(ids: readonly string[]): ReadonlyMap<string, TurnReply> {
+  return useQueries({ queries: ids.map(turnQuery), combine: byId });
+}
+
+function byId(results: UseQueryResult<TurnReply>[]): ReadonlyMap<string, TurnReply> {
+  return new Map(results.flatMap(({ data }) => (data ? [[data.id, data]] : [])));
 }
 
 export interface TurnFilters {

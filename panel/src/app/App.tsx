@@ -4,12 +4,15 @@ import { Route, Router, Switch } from "wouter";
 import { Changes } from "../api/changes";
 import { newClient } from "../api/queries";
 import { ChatPage } from "../chat/ChatPage";
+import { useCourier } from "../chat/useSend";
 import type { LineState } from "../stream/connection";
 import { watchPage } from "../stream/nudge";
 import { useWords, WordsProvider } from "../words/words";
 import { Boundary } from "./Boundary";
 import { ROOT } from "./base";
+import { watchEscape } from "./escape";
 import { Failed, NotFound } from "./Failed";
+import { LineContext } from "./line";
 import { Shell } from "./Shell";
 
 const TurnsPage = lazy(() => import("../operator/TurnsPage"));
@@ -33,33 +36,37 @@ export function App() {
 
 function Page() {
   const line = useChanges();
+  useCourier();
+  useEffect(watchEscape, []);
   const t = useWords();
   return (
-    <Shell line={line}>
-      <Boundary fallback={(retry) => <Failed retry={retry} />}>
-        <Suspense fallback={<p className="empty">{t.app.loading}</p>}>
-          <Switch>
-            <Route path="/">
-              <ChatPage />
-            </Route>
-            <Route path="/c/:id">{({ id }) => <ChatPage key={id} id={id} />}</Route>
-            <Route path="/turns">
-              <TurnsPage />
-            </Route>
-            <Route path="/turns/:id">{({ id }) => <TurnPage key={id} id={id} />}</Route>
-            <Route path="/approvals">
-              <InboxPage />
-            </Route>
-            <Route path="/server">
-              <ServerPage />
-            </Route>
-            <Route>
-              <NotFound />
-            </Route>
-          </Switch>
-        </Suspense>
-      </Boundary>
-    </Shell>
+    <LineContext value={line}>
+      <Shell>
+        <Boundary fallback={(retry) => <Failed retry={retry} />}>
+          <Suspense fallback={<p className="empty">{t.app.loading}</p>}>
+            <Switch>
+              <Route path="/">
+                <ChatPage />
+              </Route>
+              <Route path="/c/:id">{({ id }) => <ChatPage key={id} id={id} />}</Route>
+              <Route path="/turns">
+                <TurnsPage />
+              </Route>
+              <Route path="/turns/:id">{({ id }) => <TurnPage key={id} id={id} />}</Route>
+              <Route path="/approvals">
+                <InboxPage />
+              </Route>
+              <Route path="/server">
+                <ServerPage />
+              </Route>
+              <Route>
+                <NotFound />
+              </Route>
+            </Switch>
+          </Suspense>
+        </Boundary>
+      </Shell>
+    </LineContext>
   );
 }
 

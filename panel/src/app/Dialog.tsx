@@ -1,4 +1,5 @@
 import { type ReactNode, useEffect, useId, useRef } from "react";
+import { useEscape } from "./escape";
 
 interface Props {
   title: string;
@@ -10,6 +11,7 @@ interface Props {
 export function Dialog({ title, onClose, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
   const heading = useId();
+  useEscape(onClose);
   useEffect(() => {
     const dialog = element.current;
     dialog?.showModal();

@@ -1,18 +1,25 @@
-import { type ReactNode, useEffect, useState } from "react";
+import { type ReactNode, useCallback, useEffect, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { ConversationList } from "../chat/ConversationList";
-import type { LineState } from "../stream/connection";
 import { useWords } from "../words/words";
+import { useEscape } from "./escape";
+import { useLine } from "./line";
 import { Navigation } from "./Navigation";
 import { NewVersion } from "./NewVersion";
 import { Notices } from "./Notices";
 import { Preferences } from "./Preferences";
 import styles from "./shell.module.css";
 
-export function Shell({ line, children }: { line: LineState; children: ReactNode }) {
+/** Where the side is a drawer: as in shell.module.css. */
+const DRAWER = "(width < 48rem)";
+
+export function Shell({ children }: { children: ReactNode }) {
+  const line = useLine();
   const t = useWords();
   const [open, setOpen] = useState(false);
+  const show = useCallback(() => setOpen(window.matchMedia(DRAWER).matches), []);
   const [path] = useLocation();
+  useEscape(open ? () => setOpen(false) : undefined);
   // biome-ignore lint/correctness/useExhaustiveDependencies: going somewhere closes the drawer
   useEffect(() => setOpen(false), [path]);
   return (
@@ -30,7 +37,7 @@ export function Shell({ line, children }: { line: LineState; children: ReactNode
           Perdure
         </Link>
         <Navigation />
-        <ConversationList onClose={() => setOpen(false)} />
+        <ConversationList onOpen={show} onClose={() => setOpen(false)} />
         <Preferences />
       </aside>
       {open && <button type="button" className={styles.veil} aria-label={t.app.close} onClick={() => setOpen(false)} />}

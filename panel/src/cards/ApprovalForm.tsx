@@ -1,20 +1,20 @@
-import { useState } from "react";
 import type { CardReply } from "../api/schema";
+import { useDraft } from "../app/drafts";
 import { isRecord, parseJson, showJson } from "../fold/json";
 import { useWords } from "../words/words";
 import styles from "./cards.module.css";
-import type { Deciding } from "./useDecide";
+import { type Deciding, draftOf } from "./useDecide";
 
 /** Approve, with other arguments if a person wants, or deny with a note. */
 export function ApprovalForm({ card, decide }: { card: CardReply; decide: Deciding }) {
   const t = useWords();
-  const [edited, setEdited] = useState<string | null>(null);
-  const [note, setNote] = useState("");
-  const changed = edited === null ? null : objectOf(edited);
+  const [edited, setEdited] = useDraft(`${draftOf(card)}arguments`);
+  const [note = "", setNote] = useDraft(`${draftOf(card)}note`);
+  const changed = edited === undefined ? null : objectOf(edited);
   const approve = () => decide.mutate({ decision: "approve", ...(changed && { arguments: changed }), ...noted(note) });
   return (
     <div className={styles.form}>
-      {edited !== null && (
+      {edited !== undefined && (
         <label>
           {t.tool.arguments}
           <textarea
@@ -30,19 +30,19 @@ export function ApprovalForm({ card, decide }: { card: CardReply; decide: Decidi
       )}
       <label>
         {t.card.note}
-        <input value={note} maxLength={4_000} onChange={(event) => setNote(event.target.value)} />
+        <input value={note} maxLength={4_000} onChange={(event) => setNote(event.target.value || undefined)} />
       </label>
       <div className="buttons">
         <button
           type="button"
           className="primary"
-          disabled={decide.isPending || (edited !== null && changed === null)}
+          disabled={decide.isPending || (edited !== undefined && changed === null)}
           onClick={approve}
         >
-          {edited === null ? t.card.approve : t.card.approveEdited}
+          {edited === undefined ? t.card.approve : t.card.approveEdited}
         </button>
-        <button type="button" onClick={() => setEdited(edited === null ? showJson(card.arguments) : null)}>
-          {edited === null ? t.card.edit : t.card.keep}
+        <button type="button" onClick={() => setEdited(edited === undefined ? showJson(card.arguments) : undefined)}>
+          {edited === undefined ? t.card.edit : t.card.keep}
         </button>
         <button
           type="button"

@@ -1,4 +1,4 @@
-import type { ReactNode } from "react";
+import type { KeyboardEvent, ReactNode } from "react";
 import type { CardReply } from "../api/schema";
 import { ErrorText } from "../app/Failed";
 import { ago } from "../words/figures";
@@ -19,7 +19,13 @@ export function Card({ card, children }: { card: CardReply; children?: ReactNode
   const decide = useDecide(card);
   const Form = FORMS[card.kind];
   return (
-    <article className={styles.card} aria-label={t.card[card.kind]} data-kind={card.kind} data-card={card.id}>
+    <article
+      className={styles.card}
+      aria-label={t.card[card.kind]}
+      data-kind={card.kind}
+      data-card={card.id}
+      onKeyDown={leaveField}
+    >
       <h2>{t.card[card.kind]}</h2>
       {card.why && <p>{visible(card.why)}</p>}
       {card.tool !== null && <CallFacts card={card} />}
@@ -30,4 +36,13 @@ export function Card({ card, children }: { card: CardReply; children?: ReactNode
       {children}
     </article>
   );
+}
+
+/** Escape in a field is about the field: it must not stop the turn that waits. */
+function leaveField(event: KeyboardEvent<HTMLElement>): void {
+  const { target } = event;
+  if (event.key !== "Escape" || event.nativeEvent.isComposing) return;
+  if (!(target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement)) return;
+  event.preventDefault();
+  target.blur();
 }

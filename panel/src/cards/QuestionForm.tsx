@@ -1,16 +1,16 @@
-import { useState } from "react";
 import type { CardReply } from "../api/schema";
+import { useDraft } from "../app/drafts";
 import { showJson } from "../fold/json";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import styles from "./cards.module.css";
 import { saidValue } from "./said";
-import type { Deciding } from "./useDecide";
+import { type Deciding, draftOf } from "./useDecide";
 
 /** A question of the graph's own: any JSON value is an answer. */
 export function QuestionForm({ card, decide }: { card: CardReply; decide: Deciding }) {
   const t = useWords();
-  const [answer, setAnswer] = useState("");
+  const [answer = "", setAnswer] = useDraft(`${draftOf(card)}answer`);
   const asked = typeof card.request === "string" ? card.request : showJson(card.request);
   const say = (value: unknown) => decide.mutate({ decision: "answer", value });
   return (
@@ -24,7 +24,12 @@ export function QuestionForm({ card, decide }: { card: CardReply; decide: Decidi
       <pre className={styles.arguments}>{visible(asked)}</pre>
       <label>
         {t.card.answerLabel}
-        <textarea className={styles.json} rows={2} value={answer} onChange={(event) => setAnswer(event.target.value)} />
+        <textarea
+          className={styles.json}
+          rows={2}
+          value={answer}
+          onChange={(event) => setAnswer(event.target.value || undefined)}
+        />
       </label>
       <div className="buttons">
         <button type="submit" className="primary" disabled={decide.isPending || !answer.trim()}>

@@ -4,6 +4,7 @@ import { keys, useMe } from "../api/queries";
 import { untilAnswered } from "../api/repeating";
 import { reread } from "../api/reread";
 import type { CardReply, DecidedReply, DecisionKind, DecisionRequest } from "../api/schema";
+import { drafts } from "../app/drafts";
 import { notify } from "../app/notify";
 import type { Words } from "../words/en";
 import { clock } from "../words/figures";
@@ -21,14 +22,22 @@ export function useDecide(card: CardReply) {
   return useMutation<DecidedReply, Error, Decision>({
     ...untilAnswered,
     mutationFn: (body) => call<DecidedReply>("POST", `api/approvals/${encodeURIComponent(card.id)}`, { body }),
+    onSuccess: () => drafts.forget(draftOf(card)),
     onError: (error, body) => {
-      if (wasLate(error) && !isOwn(error, body, me?.name)) notify(lateText(error, t));
+      if (!wasLate(error)) return;
+      drafts.forget(draftOf(card));
+      if (!isOwn(error, body, me?.name)) notify(lateText(error, t));
     },
     onSettled: () => {
       void reread(client, keys.approvals);
       void reread(client, keys.turn(card.turn));
     },
   });
+}
+
+/** Where what a person has begun to write on a card is kept until it is decided. */
+export function draftOf(card: CardReply): string {
+  return `card ${card.id} `;
 }
 
 export function wasLate(error: Error | null): error is ApiError {

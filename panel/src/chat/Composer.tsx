@@ -1,12 +1,14 @@
 import { type FormEvent, type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
-import { newKey } from "../api/repeating";
+import { useDraft } from "../app/drafts";
 import { ErrorText } from "../app/Failed";
 import { isRecord, parseJson } from "../fold/json";
 import { useWords } from "../words/words";
 import styles from "./composer.module.css";
-import type { Outgoing, Sending } from "./useSend";
+import { draftOf, type Outgoing, type Sending } from "./useSend";
 
 interface Props {
+  /** Null: what is sent begins one. */
+  conversation: string | null;
   /** The agent takes a JSON object rather than a message. */
   json: boolean;
   send: Sending;
@@ -15,31 +17,29 @@ interface Props {
   hint?: string | undefined;
   /** ↑ in the empty field: the last message is edited. */
   onUp?: (() => void) | undefined;
-  onEscape?: (() => void) | undefined;
   children?: ReactNode;
 }
 
-export function Composer({ json, send, busy = false, hint, onUp, onEscape, children }: Props) {
+export function Composer({ conversation, json, send, busy = false, hint, onUp, children }: Props) {
   const t = useWords();
-  const [text, setText] = useState("");
+  const [draft, setDraft] = useDraft(draftOf(conversation));
   const [problem, setProblem] = useState("");
+  const text = draft ?? "";
   const field = useField(text);
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
-    if (!text.trim() || send.isPending) return;
-    const outgoing = outgoingOf(text, json, busy);
+    if (!text.trim()) return;
+    const outgoing = outgoingOf(text, json, conversation !== null);
     setProblem(outgoing ? "" : t.chat.badJson);
     if (!outgoing) return;
-    send.mutate({ ...outgoing, key: newKey() }, { onError: () => setText((now) => now || outgoing.text) });
-    setText("");
+    send.send(outgoing);
+    setDraft(undefined);
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.nativeEvent.isComposing) return;
     if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
       submit();
-    } else if (event.key === "Escape") {
-      onEscape?.();
     } else if (event.key === "ArrowUp" && text === "" && onUp) {
       event.preventDefault();
       onUp();
@@ -48,7 +48,6 @@ export function Composer({ json, send, busy = false, hint, onUp, onEscape, child
   return (
     <form className={styles.composer} onSubmit={submit}>
       {hint && <p className={styles.hint}>{hint}</p>}
-      <Progress send={send} />
       {problem ? <p className="error">{problem}</p> : <ErrorText error={send.error} />}
       <div className={styles.box}>
         <textarea
@@ -57,11 +56,11 @@ export function Composer({ json, send, busy = false, hint, onUp, onEscape, child
           aria-label={t.chat.message}
           placeholder={json ? t.chat.placeholderJson : t.chat.placeholder}
           value={text}
-          onChange={(event) => setText(event.target.value)}
+          onChange={(event) => setDraft(event.target.value || undefined)}
           onKeyDown={onKeyDown}
         />
         {children}
-        <button type="submit" className="primary" disabled={!text.trim() || send.isPending}>
+        <button type="submit" className="primary" disabled={!text.trim()}>
           {busy ? t.chat.queue : t.chat.send}
         </button>
       </div>
@@ -69,8 +68,9 @@ export function Composer({ json, send, busy = false, hint, onUp, onEscape, child
   );
 }
 
-function outgoingOf(text: string, json: boolean, busy: boolean): Outgoing | null {
-  const when = busy ? { when_busy: "enqueue" as const } : {};
+/** In a conversation it waits for its turn, also behind one that this page has not heard of yet. */
+function outgoingOf(text: string, json: boolean, queued: boolean): Outgoing | null {
+  const when = queued ? { when_busy: "enqueue" as const } : {};
   if (!json) return { text, request: { message: text, ...when } };
   try {
     const input = parseJson(text);
@@ -78,16 +78,6 @@ function outgoingOf(text: string, json: boolean, busy: boolean): Outgoing | null
   } catch {
     return null;
   }
-}
-
-function Progress({ send }: { send: Sending }) {
-  const t = useWords();
-  if (!send.isPending) return null;
-  return (
-    <p className={styles.hint} role="status">
-      {send.failureCount > 0 ? t.chat.sendingAgain : t.chat.sending}
-    </p>
-  );
 }
 
 /** Grows with its text and is where a person types at once. */

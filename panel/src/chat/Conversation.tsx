@@ -1,5 +1,6 @@
 import { ApiError } from "../api/client";
 import { ACTIVE, useAgents, useMe } from "../api/queries";
+import { useEscape } from "../app/escape";
 import { ErrorText } from "../app/Failed";
 import { useWords } from "../words/words";
 import { Announcer } from "./Announcer";
@@ -13,12 +14,13 @@ import { StateView } from "./StateView";
 import { Transcript } from "./Transcript";
 import { TurnButtons } from "./TurnButtons";
 import { type Conversation as Told, useConversation } from "./useConversation";
-import { useSend } from "./useSend";
+import { type Sending, useSend } from "./useSend";
 import { useTurnActions } from "./useTurnActions";
 
 export function Conversation({ id }: { id: string }) {
   const t = useWords();
-  const told = useConversation(id);
+  const send = useSend(id);
+  const told = useConversation(id, send.unsent);
   const branching = useBranchingOf(id);
   const atEnd = branching.points.get(null);
   const { transcript, error, line, current, detail } = told;
@@ -31,29 +33,32 @@ export function Conversation({ id }: { id: string }) {
       <Announcer id={id} current={current} />
       <ErrorText error={transcript ? null : error} />
       <BranchingContext value={branching}>
-        <Transcript
-          items={told.items}
-          busy={current !== undefined && ACTIVE.has(current.status)}
-          turns={transcript?.turns}
-        >
+        <Transcript items={told.items} busy={current !== undefined && ACTIVE.has(current.status)} turns={told.turns}>
           {transcript?.state && <StateView state={transcript.state} />}
           <OpenCards cards={detail?.cards} />
           {atEnd && <BranchPicker point={atEnd} />}
         </Transcript>
       </BranchingContext>
-      <Foot id={id} told={told} branching={branching} />
+      <Foot id={id} told={told} branching={branching} send={send} />
     </div>
   );
 }
 
-function Foot({ id, told, branching }: { id: string; told: Told; branching: Branching }) {
+interface FootProps {
+  id: string;
+  told: Told;
+  branching: Branching;
+  send: Sending;
+}
+
+function Foot({ id, told, branching, send }: FootProps) {
   const t = useWords();
   const { transcript, current, items } = told;
   const { data: me } = useMe();
   const { data: agents } = useAgents();
   const actions = useTurnActions(id, current);
-  const send = useSend({ conversation: id });
   const active = current !== undefined && ACTIVE.has(current.status);
+  useEscape(active ? actions.stop : undefined, true);
   const foreign = transcript && me && transcript.owner !== (me.admin ? "local" : me.name);
   const lastSaid = items.findLast((each) => each.kind === "user" && !each.pending);
   const buttons = <TurnButtons current={current} resumable={transcript?.resumable ?? false} actions={actions} />;
@@ -67,12 +72,12 @@ function Foot({ id, told, branching }: { id: string; told: Told; branching: Bran
   }
   return (
     <Composer
+      conversation={id}
       json={agents?.items.find((each) => each.name === transcript?.agent)?.input === "json"}
       send={send}
       busy={active}
       hint={active ? (current.status === "parked" ? t.chat.parkedHint : t.chat.queueHint) : undefined}
       onUp={lastSaid ? () => branching.edit(lastSaid.key) : undefined}
-      onEscape={active ? actions.stop : undefined}
     >
       {buttons}
     </Composer>

@@ -1,4 +1,5 @@
 import { useDeferredValue, useEffect, useRef, useState } from "react";
+import { flushSync } from "react-dom";
 import { Link } from "wouter";
 import { useConversations } from "../api/queries";
 import { ErrorText } from "../app/Failed";
@@ -6,13 +7,25 @@ import { useWords } from "../words/words";
 import { ConversationRow } from "./ConversationRow";
 import styles from "./list.module.css";
 
-export function ConversationList({ onClose }: { onClose(): void }) {
+interface Props {
+  /** It may be out of sight: it is needed, and needed no more. */
+  onOpen(): void;
+  onClose(): void;
+}
+
+export function ConversationList({ onOpen, onClose }: Props) {
   const t = useWords();
   const [search, setSearch] = useState("");
   const words = useDeferredValue(search.trim());
   const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useConversations(words);
-  const field = useSearchKey();
+  const field = useSearchKey(onOpen);
   const found = data?.pages.flatMap((page) => page.items) ?? [];
+  const onKeyDown = (event: React.KeyboardEvent<HTMLInputElement>) => {
+    if (event.key !== "Escape") return;
+    event.preventDefault();
+    if (search) setSearch("");
+    else event.currentTarget.blur();
+  };
   return (
     <section className={styles.list} aria-label={t.list.title}>
       <Link href="/" className={styles.new} onClick={onClose}>
@@ -25,7 +38,7 @@ export function ConversationList({ onClose }: { onClose(): void }) {
         aria-label={t.list.search}
         value={search}
         onChange={(event) => setSearch(event.target.value)}
-        onKeyDown={(event) => event.key === "Escape" && setSearch("")}
+        onKeyDown={onKeyDown}
       />
       <ErrorText error={error} />
       <ul className={styles.rows}>
@@ -43,16 +56,18 @@ export function ConversationList({ onClose }: { onClose(): void }) {
   );
 }
 
-function useSearchKey() {
+function useSearchKey(onOpen: () => void) {
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const focus = (event: KeyboardEvent) => {
       if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;
       event.preventDefault();
+      flushSync(onOpen);
       field.current?.focus();
+      field.current?.select();
     };
     window.addEventListener("keydown", focus);
     return () => window.removeEventListener("keydown", focus);
-  }, []);
+  }, [onOpen]);
   return field;
 }

@@ -1,11 +1,13 @@
 import { useState } from "react";
 import { Link, useRoute } from "wouter";
 import type { ConversationSummary } from "../api/schema";
+import { Menu } from "../app/Menu";
 import { StatusDot } from "../app/StatusDot";
 import { ago } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import { DeleteDialog, RenameDialog } from "./ConversationDialogs";
+import { ForkMark } from "./ForkMark";
 import styles from "./list.module.css";
 
 const SHOWN = new Set(["running", "queued", "parked", "failed", "interrupted"]);
@@ -21,27 +23,21 @@ export function ConversationRow({ conversation }: { conversation: ConversationSu
       <Link href={`/c/${conversation.id}`} aria-current={here ? "page" : undefined}>
         <bdi className={styles.title}>{title}</bdi>
         <span className={styles.when}>
+          {conversation.forked_from && <ForkMark origin={conversation.forked_from.conversation} />}
           {status && SHOWN.has(status) && <StatusDot status={status} />}
           {ago(conversation.updated_at, t.locale)}
         </span>
       </Link>
-      <details className={styles.menu} onBlur={closeOutside}>
-        <summary aria-label={t.list.actions(title)}>⋯</summary>
-        <div className={styles.choices}>
-          <button type="button" onClick={() => setAsking("rename")}>
-            {t.list.rename}
-          </button>
-          <button type="button" onClick={() => setAsking("delete")}>
-            {t.list.delete}
-          </button>
-        </div>
-      </details>
+      <Menu className={styles.menu} summary="⋯" label={t.list.actions(title)}>
+        <button type="button" onClick={() => setAsking("rename")}>
+          {t.list.rename}
+        </button>
+        <button type="button" onClick={() => setAsking("delete")}>
+          {t.list.delete}
+        </button>
+      </Menu>
       {asking === "rename" && <RenameDialog conversation={conversation} onClose={() => setAsking(null)} />}
       {asking === "delete" && <DeleteDialog conversation={conversation} onClose={() => setAsking(null)} />}
     </li>
   );
-}
-
-function closeOutside(event: React.FocusEvent<HTMLDetailsElement>): void {
-  if (!event.currentTarget.contains(event.relatedTarget)) event.currentTarget.open = false;
 }

@@ -1,4 +1,6 @@
-import { type FormEvent, useState } from "react";
+import type { FormEvent } from "react";
+import { useDraft } from "../app/drafts";
+import { useEscape } from "../app/escape";
 import { ErrorText } from "../app/Failed";
 import { useWords } from "../words/words";
 import { type Branching, forkBefore, useFork } from "./branching";
@@ -8,10 +10,13 @@ import styles from "./chat.module.css";
 export function EditMessage({ message, text, branching }: { message: string; text: string; branching: Branching }) {
   const t = useWords();
   const fork = useFork(branching.conversation);
-  const [edited, setEdited] = useState(text);
+  const [draft, setDraft] = useDraft(`edit ${branching.conversation} text`);
+  const edited = draft ?? text;
+  const leave = () => branching.edit(null);
+  useEscape(leave);
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
-    if (edited.trim() && !fork.isPending) fork.mutate(forkBefore(message, edited));
+    if (edited.trim() && !fork.isPending) fork.mutate(forkBefore(message, edited), { onSuccess: leave });
   };
   return (
     <form className={styles.edit} onSubmit={submit}>
@@ -21,15 +26,14 @@ export function EditMessage({ message, text, branching }: { message: string; tex
         aria-label={t.chat.editLabel}
         rows={Math.min(12, edited.split("\n").length + 1)}
         value={edited}
-        onChange={(event) => setEdited(event.target.value)}
+        onChange={(event) => setDraft(event.target.value)}
         onKeyDown={(event) => {
-          if (event.key === "Escape") branching.edit(null);
           if (event.key === "Enter" && !event.shiftKey && !event.nativeEvent.isComposing) submit(event);
         }}
       />
       <ErrorText error={fork.error} />
       <div className="buttons">
-        <button type="button" onClick={() => branching.edit(null)}>
+        <button type="button" onClick={leave}>
           {t.app.cancel}
         </button>
         <button type="submit" className="primary" disabled={!edited.trim() || fork.isPending}>

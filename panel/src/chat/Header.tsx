@@ -2,11 +2,13 @@ import { Link } from "wouter";
 import { type Transcript, useConversations } from "../api/queries";
 import type { TurnSummary } from "../api/schema";
 import { address } from "../app/base";
+import { Menu } from "../app/Menu";
 import { StatusPill } from "../app/StatusDot";
 import type { LineState } from "../stream/connection";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import styles from "./chat.module.css";
+import { ForkMark } from "./ForkMark";
 import { Line } from "./Line";
 
 interface Props {
@@ -29,24 +31,21 @@ export function Header({ id, transcript, line, current }: Props) {
       </h1>
       {current && <StatusPill status={current.status} />}
       {transcript?.forked_from && (
-        <Link href={`/c/${transcript.forked_from.conversation}`} className={styles.origin} title={t.chat.forkedFrom}>
-          ⑂<span className="unseen">{t.chat.forkedFrom}</span>
+        <Link href={`/c/${transcript.forked_from.conversation}`} className={styles.origin}>
+          <ForkMark origin={transcript.forked_from.conversation} />
         </Link>
       )}
       <Line state={line} />
       <span className={styles.tools}>
         {current && <Link href={`/turns/${current.id}`}>{t.chat.details}</Link>}
-        <details className={styles.export}>
-          <summary>{t.chat.exportAs}</summary>
-          <div>
-            <a href={exported("markdown")} download>
-              {t.chat.exportMarkdown}
-            </a>
-            <a href={exported("jsonl")} download>
-              {t.chat.exportJsonl}
-            </a>
-          </div>
-        </details>
+        <Menu className={styles.export} summary={t.chat.exportAs}>
+          <a href={exported("markdown")} download>
+            {t.chat.exportMarkdown}
+          </a>
+          <a href={exported("jsonl")} download>
+            {t.chat.exportJsonl}
+          </a>
+        </Menu>
       </span>
     </header>
   );

@@ -8,6 +8,7 @@ import { MessageTools } from "./MessageTools";
 import { Reasoning } from "./Reasoning";
 import { ToolCard } from "./ToolCard";
 import { TurnEnd } from "./TurnEnd";
+import { UnsentMessage } from "./UnsentMessage";
 import { UserMessage } from "./UserMessage";
 
 interface Props {
@@ -21,12 +22,23 @@ function View({ item, turn }: Props) {
   switch (item.kind) {
     case "user":
       return <UserMessage id={item.key} text={item.text} pending={item.pending} />;
+    case "unsent":
+      return <UnsentMessage text={item.text} failing={item.failing} />;
     case "assistant":
       return <AgentMessage id={item.key} text={item.text} live={item.live} cut={item.cut} />;
     case "reasoning":
       return <Reasoning text={item.text} />;
     case "call":
-      return <ToolCard turn={item.turn} message={item.message} call={item.call} nth={item.nth} result={item.result} />;
+      return (
+        <ToolCard
+          turn={item.turn}
+          message={item.message}
+          call={item.call}
+          nth={item.nth}
+          result={item.result}
+          started={item.started}
+        />
+      );
     case "divider":
       return <Divider why={item.why} />;
     case "end":
@@ -57,7 +69,12 @@ function Divider({ why }: { why: "restarted" | "retried" }) {
 /** Items are made anew for each frame; most say what they said before. */
 function same(before: Item, after: Item): boolean {
   if (before.kind === "call" && after.kind === "call") {
-    return before.call === after.call && before.result === after.result && before.nth === after.nth;
+    return (
+      before.call === after.call &&
+      before.result === after.result &&
+      before.nth === after.nth &&
+      before.started === after.started
+    );
   }
   return JSON.stringify(before) === JSON.stringify(after);
 }

@@ -1,21 +1,31 @@
-import { useState } from "react";
+import { useEffect } from "react";
 import { useLocation } from "wouter";
 import { useAgents } from "../api/queries";
+import { useDraft } from "../app/drafts";
 import { ErrorText } from "../app/Failed";
+import { useLine } from "../app/line";
+import type { LineState } from "../stream/connection";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import { Composer } from "./Composer";
 import styles from "./chat.module.css";
+import { courier } from "./courier";
+import { Line } from "./Line";
+import { UnsentMessage } from "./UnsentMessage";
 import { useSend } from "./useSend";
+
+/** Worth a word where no conversation shows how its own line is. */
+const TROUBLED: ReadonlySet<LineState> = new Set(["reconnecting", "restarting", "waiting"]);
 
 export function NewConversation() {
   const t = useWords();
-  const [, go] = useLocation();
   const { data, error } = useAgents();
-  const [picked, setPicked] = useState<string>();
+  const [picked, setPicked] = useDraft("agent");
   const agents = data?.items ?? [];
   const agent = agents.find((each) => each.name === picked) ?? agents.find((each) => each.default);
-  const send = useSend({ agent: agent?.name, onAccepted: ({ conversation }) => go(`/c/${conversation}`) });
+  const send = useSend(null, agent?.name ?? null);
+  const line = useLine();
+  useFollowing();
   return (
     <div className={styles.page}>
       <div className={styles.welcome}>
@@ -40,8 +50,30 @@ export function NewConversation() {
           </p>
         ))}
         <ErrorText error={error} />
+        {TROUBLED.has(line) && <Line state={line} />}
       </div>
-      <Composer json={agent?.input === "json"} send={send} />
+      {send.unsent.length > 0 && (
+        <div className={styles.log}>
+          {send.unsent.map(({ key, text, failing }) => (
+            <UnsentMessage key={key} text={text} failing={failing} />
+          ))}
+        </div>
+      )}
+      <Composer conversation={null} json={agent?.input === "json"} send={send} />
     </div>
+  );
+}
+
+/** To the conversation that begins with what was sent here. */
+function useFollowing(): void {
+  const [, go] = useLocation();
+  useEffect(
+    () =>
+      courier.listen({
+        onAccepted: (letter, { conversation }) => {
+          if (letter.conversation === null) go(`/c/${conversation}`);
+        },
+      }),
+    [go],
   );
 }

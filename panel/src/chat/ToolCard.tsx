@@ -11,14 +11,16 @@ import { type CallPlace, type ToolView, toolView } from "./toolState";
 interface Props extends CallPlace {
   turn: string;
   result: Message | undefined;
+  /** The stream told that it was started. */
+  started: boolean;
 }
 
 /** One call of a tool: what was asked, what came of it, and what happened to it on the way. */
-export function ToolCard({ turn, result, ...place }: Props) {
+export function ToolCard({ turn, result, started, ...place }: Props) {
   const t = useWords();
   const { data } = useTurn(turn || undefined);
   const { call } = place;
-  const view = toolView(place, result, data);
+  const view = toolView(place, result, data, started);
   const given = view.record?.arguments ?? call.args;
   return (
     <details className={styles.card} data-state={view.state}>

@@ -10,7 +10,7 @@ import { usePinned } from "./usePinned";
 interface Props {
   items: readonly Item[];
   busy: boolean;
-  turns: readonly TurnSummary[] | undefined;
+  turns: readonly TurnSummary[];
   /** What stands below the last item. */
   children: ReactNode;
 }
@@ -22,7 +22,7 @@ const BEYOND = 6;
 export function Transcript({ items, busy, turns, children }: Props) {
   const t = useWords();
   const scroller = useRef<HTMLDivElement>(null);
-  const byId = useMemo(() => new Map(turns?.map((turn) => [turn.id, turn])), [turns]);
+  const byId = useMemo(() => new Map(turns.map((turn) => [turn.id, turn])), [turns]);
   const rows = useVirtualizer({
     count: items.length,
     getScrollElement: () => scroller.current,

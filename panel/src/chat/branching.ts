@@ -1,12 +1,13 @@
 /** Ways on: a conversation is forked before a message, and what was said after it stays where it was. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { createContext, useContext, useMemo, useState } from "react";
+import { createContext, useCallback, useContext, useMemo } from "react";
 import { useLocation } from "wouter";
 import { call } from "../api/client";
 import { keys } from "../api/queries";
 import { newKey, untilAnswered } from "../api/repeating";
 import type { BranchesReply, BranchPointReply, ForkReply, ForkRequest } from "../api/schema";
+import { drafts, useDraft } from "../app/drafts";
 import { remember } from "./outbox";
 
 export interface Branching {
@@ -25,7 +26,14 @@ export function useBranching(): Branching | null {
 }
 
 export function useBranchingOf(conversation: string): Branching {
-  const [editing, edit] = useState<string | null>(null);
+  const [editing, setEditing] = useDraft(`edit ${conversation} message`);
+  const edit = useCallback(
+    (message: string | null) => {
+      drafts.forget(`edit ${conversation} `);
+      setEditing(message ?? undefined);
+    },
+    [conversation, setEditing],
+  );
   const { data } = useQuery({
     queryKey: keys.branches(conversation),
     queryFn: ({ signal }) =>
@@ -33,8 +41,8 @@ export function useBranchingOf(conversation: string): Branching {
   });
   return useMemo(() => {
     const points = new Map(data?.items.map((point) => [point.message, point]));
-    return { conversation, points, editing, edit };
-  }, [conversation, data, editing]);
+    return { conversation, points, editing: editing ?? null, edit };
+  }, [conversation, data, editing, edit]);
 }
 
 /** Makes the fork and goes there. */
@@ -46,7 +54,9 @@ export function useFork(conversation: string) {
       call<ForkReply>("POST", `api/conversations/${encodeURIComponent(conversation)}/fork`, { body: request, key }),
     ...untilAnswered,
     onSuccess: (made, { request }) => {
-      if (made.turn && request.message) remember(made.conversation, { turn: made.turn, text: request.message });
+      if (made.turn && request.message) {
+        remember(made.conversation, { turn: made.turn, text: request.message, status: made.status ?? "queued" });
+      }
       void client.invalidateQueries({ queryKey: keys.conversations });
       void client.invalidateQueries({ queryKey: keys.allBranches });
       go(`/c/${made.conversation}`);

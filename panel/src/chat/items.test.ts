@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { TurnOfConversation, TurnReply, TurnSummary } from "../api/schema";
+import type { CallReply, TurnOfConversation, TurnReply, TurnSummary } from "../api/schema";
 import { EMPTY, fold } from "../fold/fold";
 import type { Frame, Message } from "../fold/frames";
-import { currentTurn, type Item, itemsOf } from "./items";
+import { type Item, itemsOf } from "./items";
 
 const user = (turn: string, content = "hi"): Message => ({ id: `msg-${turn}`, role: "user", content });
 const said = (id: string, content: string, more: Partial<Message> = {}): Message => ({
@@ -35,19 +35,19 @@ const token = (turn: string, id: string, text: string, attempt = 1) =>
 
 function show(items: readonly Item[]): string[] {
   return items.map((item) => {
-    if (item.kind === "user" || item.kind === "assistant" || item.kind === "reasoning")
+    if (item.kind === "user" || item.kind === "assistant" || item.kind === "reasoning" || item.kind === "unsent")
       return `${item.kind}: ${item.text}`;
     if (item.kind === "call") return `call: ${item.call.name} → ${item.result?.content ?? "…"}`;
     return item.kind === "divider" ? `--- ${item.why}` : `end ${item.turn}`;
   });
 }
 
-const nothing = { transcript: undefined, fold: EMPTY, sent: [], details: new Map() };
+const nothing = { messages: [], turns: [], fold: EMPTY, sent: [], unsent: [], details: new Map() };
 
 describe("the transcript", () => {
   it("shows what is stored", () => {
-    const transcript = { messages: [user("a"), said("1", "hello")], turns: [turn("a", "completed")] };
-    expect(show(itemsOf({ ...nothing, transcript }))).toEqual(["user: hi", "assistant: hello", "end a"]);
+    const read = { messages: [user("a"), said("1", "hello")], turns: [turn("a", "completed")] };
+    expect(show(itemsOf({ ...nothing, ...read }))).toEqual(["user: hi", "assistant: hello", "end a"]);
   });
 
   it("is the same from the stream as from the store", () => {
@@ -58,12 +58,13 @@ describe("the transcript", () => {
       said("3", "done"),
     ];
     const turns = [turn("a", "completed")];
-    const stored = itemsOf({ ...nothing, transcript: { messages, turns } });
+    const stored = itemsOf({ ...nothing, messages, turns });
     const frames = messages.map((each) => message("a", each));
-    const streamed = itemsOf({ ...nothing, transcript: { messages: [], turns }, fold: fold(EMPTY, frames) });
+    const streamed = itemsOf({ ...nothing, messages: [], turns, fold: fold(EMPTY, frames) });
     const half = itemsOf({
       ...nothing,
-      transcript: { messages: messages.slice(0, 2), turns },
+      messages: messages.slice(0, 2),
+      turns,
       fold: fold(EMPTY, frames),
     });
     expect(streamed).toEqual(stored);
@@ -73,10 +74,10 @@ describe("the transcript", () => {
   it("shows text that streams, until its message is there, once", () => {
     const turns = [turn("a", "running")];
     const streaming = fold(EMPTY, [message("a", user("a")), token("a", "1", "hel"), token("a", "1", "lo")]);
-    const shown = itemsOf({ ...nothing, transcript: { messages: [user("a")], turns }, fold: streaming });
+    const shown = itemsOf({ ...nothing, messages: [user("a")], turns, fold: streaming });
     expect(show(shown)).toEqual(["user: hi", "assistant: hello", "end a"]);
     const stored = { messages: [user("a"), said("1", "hello!")], turns };
-    expect(show(itemsOf({ ...nothing, transcript: stored, fold: streaming }))).toEqual([
+    expect(show(itemsOf({ ...nothing, ...stored, fold: streaming }))).toEqual([
       "user: hi",
       "assistant: hello!",
       "end a",
@@ -86,7 +87,7 @@ describe("the transcript", () => {
   it("shows what a model thought above what it said, also where it said nothing", () => {
     const tool_calls = [{ id: "x", name: "step", args: {} }];
     const messages = [user("a"), said("1", "", { reasoning: "hm", tool_calls }), said("2", "42", { reasoning: "so" })];
-    const shown = show(itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "completed")] } }));
+    const shown = show(itemsOf({ ...nothing, messages, turns: [turn("a", "completed")] }));
     expect(shown).toEqual(["user: hi", "reasoning: hm", "call: step → …", "reasoning: so", "assistant: 42", "end a"]);
   });
 
@@ -105,7 +106,7 @@ describe("the transcript", () => {
       said("3", "", { tool_calls: [call] }),
       result("4", "call_0", "second"),
     ];
-    const items = itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "running")] } });
+    const items = itemsOf({ ...nothing, messages, turns: [turn("a", "running")] });
     expect(show(items)).toEqual(["user: hi", "call: step → first", "call: step → second", "end a"]);
     expect(items.flatMap((item) => (item.kind === "call" ? [item.nth] : []))).toEqual([0, 0]);
     expect(items.flatMap((item) => (item.kind === "call" ? [item.message] : []))).toEqual(["1", "3"]);
@@ -115,32 +116,34 @@ describe("the transcript", () => {
   it("tells calls apart that came with one id in one message", () => {
     const call = { id: "call_0", name: "step", args: {} };
     const messages = [user("a"), said("1", "", { tool_calls: [call, call] })];
-    const items = itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "running")] } });
+    const items = itemsOf({ ...nothing, messages, turns: [turn("a", "running")] });
     expect(items.flatMap((item) => (item.kind === "call" ? [item.nth] : []))).toEqual([0, 1]);
     expect(new Set(items.map((item) => item.key)).size).toBe(items.length);
   });
 
   it("shows a result that belongs to no call", () => {
     const messages = [user("a"), { ...result("2", "gone", "late"), name: "step" }];
-    const items = itemsOf({ ...nothing, transcript: { messages, turns: [turn("a", "completed")] } });
+    const items = itemsOf({ ...nothing, messages, turns: [turn("a", "completed")] });
     expect(show(items)).toContain("call: step → late");
   });
 
   it("shows what was sent until the thread has it", () => {
-    const sent = [{ turn: "b", text: "next" }];
+    const sent = [{ turn: "b", text: "next", status: "waiting" as const }];
     const turns = [turn("a", "running"), turn("b", "waiting")];
-    const before = itemsOf({ ...nothing, transcript: { messages: [user("a")], turns }, sent });
+    const before = itemsOf({ ...nothing, messages: [user("a")], turns, sent });
     expect(show(before)).toEqual(["user: hi", "end a", "user: next", "end b"]);
-    const after = itemsOf({ ...nothing, transcript: { messages: [user("a"), user("b", "next")], turns }, sent });
+    const after = itemsOf({ ...nothing, messages: [user("a"), user("b", "next")], turns, sent });
     expect(show(after)).toEqual(["user: hi", "end a", "user: next", "end b"]);
   });
 
   it("shows what waits after a reload, and once where this page sent it", () => {
     const waits = [turn("b", "waiting", 0, { message: "next" }), turn("c", "waiting", 0, { input: { n: 1 } })];
-    const transcript = { messages: [user("a")], turns: [turn("a", "running"), ...waits] };
+    const read = { messages: [user("a")], turns: [turn("a", "running"), ...waits] };
     const shown = ["user: hi", "end a", "user: next", "end b", 'user: {\n  "n": 1\n}', "end c"];
-    expect(show(itemsOf({ ...nothing, transcript }))).toEqual(shown);
-    expect(show(itemsOf({ ...nothing, transcript, sent: [{ turn: "b", text: "next" }] }))).toEqual(shown);
+    expect(show(itemsOf({ ...nothing, ...read }))).toEqual(shown);
+    expect(
+      show(itemsOf({ ...nothing, ...read, sent: [{ turn: "b", text: "next", status: "waiting" as const }] })),
+    ).toEqual(shown);
   });
 
   it("draws a line where a later attempt went on after a restart, not after a decision", () => {
@@ -153,6 +156,58 @@ describe("the transcript", () => {
     expect(shown("parked")).not.toContain("--- restarted");
   });
 
+  it("keeps that line when the turn is read from the store, where its last word came after the restart", () => {
+    const died = { status: "completed", calls: [], attempts: [{ number: 1, outcome: "died" }, { number: 2 }] };
+    const details = new Map([["a", died as unknown as TurnReply]]);
+    const messages = [user("a"), said("1", "one"), user("b"), said("2", "two")];
+    const turns = [turn("a", "completed", 2), turn("b", "completed")];
+    expect(show(itemsOf({ ...nothing, messages, turns, details }))).toEqual([
+      "user: hi",
+      "--- restarted",
+      "assistant: one",
+      "end a",
+      "user: hi",
+      "assistant: two",
+      "end b",
+    ]);
+  });
+
+  it("draws it between the calls of two attempts, as the ledger has them", () => {
+    const call = (id: string, attempt: number, starts = 1) =>
+      ({ id, message_id: `m${id}`, attempt, starts }) as unknown as CallReply;
+    const asks = (id: string) => said(`m${id}`, "", { tool_calls: [{ id, name: id, args: {} }] });
+    const messages = [user("a"), asks("x"), result("1", "x"), asks("y"), result("2", "y"), asks("z"), result("3", "z")];
+    const shown = (...calls: CallReply[]) => {
+      const detail = { status: "running", calls, attempts: [{ number: 1, outcome: "died" }, { number: 2 }] };
+      const details = new Map([["a", detail as unknown as TurnReply]]);
+      return show(itemsOf({ ...nothing, messages, turns: [turn("a", "running", 2)], details })).slice(1, -1);
+    };
+    const [x, y, z, line] = ["call: x → ok", "call: y → ok", "call: z → ok", "--- restarted"];
+    expect(shown(call("x", 1), call("y", 2), call("z", 2))).toEqual([x, line, y, z]);
+    expect(shown(call("x", 1), call("y", 2, 2), call("z", 2))).toEqual([x, y, line, z]);
+    expect(shown(call("x", 1), call("y", 1), call("z", 1))).toEqual([x, y, z]);
+  });
+
+  it("shows last what no server has answered yet", () => {
+    const unsent = [{ key: "k", conversation: "c", agent: null, text: "are you there?", request: {}, failing: true }];
+    const items = itemsOf({ ...nothing, messages: [user("a")], turns: [turn("a", "completed")], unsent });
+    expect(show(items)).toEqual(["user: hi", "end a", "unsent: are you there?"]);
+  });
+
+  it("knows a call as started once the stream has told so", () => {
+    const messages = [user("a"), said("1", "", { tool_calls: [{ id: "x", name: "step", args: {} }] })];
+    const frames = messages.map((each) => message("a", each));
+    const started = (...more: Frame[]) =>
+      itemsOf({ ...nothing, fold: fold(EMPTY, [...frames, ...more]) }).flatMap((each) =>
+        each.kind === "call" ? [each.started] : [],
+      );
+    const trace = (message_id: string) =>
+      frame("trace", "a", { node: "tools", name: "step", step: 1, phase: "call", call_id: "x", data: { message_id } });
+    expect(started()).toEqual([false]);
+    expect(started(trace("1"))).toEqual([true]);
+    expect(started(trace("0"))).toEqual([false]);
+  });
+
   it("drops streamed text that a reset takes back", () => {
     const frames = [
       message("a", user("a")),
@@ -162,14 +217,5 @@ describe("the transcript", () => {
       token("a", "9", "again", 2),
     ];
     expect(show(itemsOf({ ...nothing, fold: fold(EMPTY, frames) }))).toEqual(["user: hi", "assistant: again", "end a"]);
-  });
-});
-
-describe("the current turn", () => {
-  it("is the active one, else the last that began", () => {
-    expect(currentTurn([turn("a", "completed"), turn("b", "parked"), turn("c", "waiting", 0)])?.id).toBe("b");
-    expect(currentTurn([turn("a", "completed"), turn("b", "failed")])?.id).toBe("b");
-    expect(currentTurn([turn("a", "completed"), turn("b", "cancelled", 0)])?.id).toBe("a");
-    expect(currentTurn([])).toBeUndefined();
   });
 });

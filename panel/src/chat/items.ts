@@ -1,47 +1,53 @@
 /** What is shown of a conversation, in order: the stored transcript, and over it what its stream told since. Pure. */
 
-import type { Transcript } from "../api/queries";
-import type { TurnOfConversation, TurnReply, TurnSummary } from "../api/schema";
+import type { TurnOfConversation, TurnReply } from "../api/schema";
 import type { Fold, FoldedTurn } from "../fold/fold";
-import type { Message, ToolCall } from "../fold/frames";
+import type { Message, ToolCall, TraceFrame } from "../fold/frames";
 import { showJson } from "../fold/json";
+import { attemptsOf, type Break, breaksOf } from "./breaks";
+import type { Unsent } from "./courier";
+import type { Sent } from "./outbox";
 import type { CallPlace } from "./toolState";
 
 export type Item =
   | { kind: "user"; key: string; text: string; pending: boolean }
+  | { kind: "unsent"; key: string; text: string; failing: boolean }
   | { kind: "assistant"; key: string; text: string; live: boolean; cut: boolean }
   | { kind: "reasoning"; key: string; text: string }
-  | ({ kind: "call"; key: string; turn: string; result: Message | undefined } & CallPlace)
+  | ({ kind: "call"; key: string; turn: string; result: Message | undefined; started: boolean } & CallPlace)
   | { kind: "divider"; key: string; why: "restarted" | "retried" }
   | { kind: "end"; key: string; turn: string };
 
-export interface Sent {
-  turn: string;
-  text: string;
-}
-
 export interface Sources {
-  transcript: Pick<Transcript, "messages" | "turns"> | undefined;
+  messages: readonly Message[];
+  turns: readonly TurnOfConversation[];
   fold: Fold;
-  /** Messages that this page sent, by turn: shown until the thread has them. */
+  /** Messages of this page that the server took, by turn: shown until the thread has them. */
   sent: readonly Sent[];
+  /** Messages that no server has answered yet. */
+  unsent: readonly Unsent[];
   /** Details of turns as far as they are known. */
   details: ReadonlyMap<string, TurnReply>;
 }
 
 const INPUT = "msg-";
 
-export function itemsOf({ transcript, fold, sent, details }: Sources): Item[] {
-  const groups = grouped(transcript?.messages ?? [], fold);
-  const known = new Set(transcript?.turns.map((turn) => turn.id));
-  const unseen = [...sent, ...waiting(transcript?.turns ?? [], sent)];
-  const turns = new Set([...groups.keys(), ...known, ...fold.keys(), ...sent.map((each) => each.turn)]);
-  return [...turns].flatMap((turn) => {
+export function itemsOf({ messages: stored, turns: known, fold, sent, unsent, details }: Sources): Item[] {
+  const groups = grouped(stored, fold);
+  const ids = new Set(known.map((turn) => turn.id));
+  const unseen = [...sent, ...waiting(known, sent)];
+  const turns = new Set([...groups.keys(), ...ids, ...fold.keys(), ...sent.map((each) => each.turn)]);
+  const items = [...turns].flatMap((turn) => {
     const messages = groups.get(turn) ?? [];
     const spoken = spokenItems(turn, messages, fold.get(turn), details.get(turn));
-    const end: Item[] = known.has(turn) || fold.has(turn) ? [{ kind: "end", key: `end-${turn}`, turn }] : [];
+    const end: Item[] = ids.has(turn) || fold.has(turn) ? [{ kind: "end", key: `end-${turn}`, turn }] : [];
     return [...sentItems(turn, messages, unseen), ...spoken, ...end];
   });
+  return [...items, ...unsent.map(unsentItem)];
+}
+
+function unsentItem({ key, text, failing }: Unsent): Item {
+  return { kind: "unsent", key: `unsent-${key}`, text, failing };
 }
 
 /** Messages by turn: a turn begins with the message that its id is in, and what follows is its own. */
@@ -70,8 +76,8 @@ function groupOf(groups: Map<string, Message[]>, turn: string): Message[] {
 
 /** What turns have to say that the thread does not hold yet, sent from elsewhere or before a reload. */
 function waiting(turns: readonly TurnOfConversation[], sent: readonly Sent[]): Sent[] {
-  return turns.flatMap(({ id, input }) =>
-    input && !sent.some((each) => each.turn === id) ? [{ turn: id, text: textOf(input) }] : [],
+  return turns.flatMap(({ id, input, status }) =>
+    input && !sent.some((each) => each.turn === id) ? [{ turn: id, text: textOf(input), status }] : [],
   );
 }
 
@@ -92,7 +98,8 @@ function spokenItems(
   folded: FoldedTurn | undefined,
   detail: TurnReply | undefined,
 ): Item[] {
-  const breaks = breaksOf(detail);
+  const breaks: readonly Break[] = breaksOf(detail);
+  const attempts = attemptsOf(messages, folded, detail);
   const items: Item[] = [];
   const used = new Set<string>();
   let attempt = 1;
@@ -102,7 +109,7 @@ function spokenItems(
     attempt = Math.max(attempt, next);
   };
   messages.forEach((message, place) => {
-    divide(folded?.attempts.get(message.id) ?? attempt);
+    divide(attempts[place] ?? attempt);
     if (message.role === "tool") {
       if (!used.has(message.id)) items.push(orphan(turn, message));
       return;
@@ -116,7 +123,8 @@ function spokenItems(
       const nth = seen.get(call.id) ?? 0;
       seen.set(call.id, nth + 1);
       const key = `call-${message.id}-${call.id}${nth > 0 ? `-${nth}` : ""}`;
-      items.push({ kind: "call", key, turn, message: message.id, call, nth, result });
+      const started = (folded?.traces ?? []).some((trace) => starts(trace, message, call));
+      items.push({ kind: "call", key, turn, message: message.id, call, nth, result, started });
     }
   });
   if (folded && !folded.ending) divide(folded.attempt);
@@ -142,24 +150,11 @@ function resultOf(call: ToolCall, later: readonly Message[], used: ReadonlySet<s
 
 function orphan(turn: string, message: Message): Item {
   const call = { id: message.tool_call_id ?? message.id, name: message.name ?? "", args: {} };
-  return { kind: "call", key: `call-${message.id}`, turn, message: "", call, nth: 0, result: message };
+  return { kind: "call", key: `call-${message.id}`, turn, message: "", call, nth: 0, result: message, started: true };
 }
 
-interface Break {
-  attempt: number;
-  why: "restarted" | "retried";
-}
-
-/** Attempts that began after a process died, handed over or failed; one that began after a decision is no break. */
-function breaksOf(detail: TurnReply | undefined): Break[] {
-  return (detail?.attempts ?? []).flatMap((each): Break[] => {
-    if (each.outcome === "died" || each.outcome === "released") return [{ attempt: each.number + 1, why: "restarted" }];
-    return each.outcome === "retried" ? [{ attempt: each.number + 1, why: "retried" }] : [];
-  });
-}
-
-/** The turn that buttons are about: the active one, else the last one that began. */
-export function currentTurn(turns: readonly TurnSummary[]): TurnSummary | undefined {
-  const active = turns.find((turn) => ["queued", "running", "parked"].includes(turn.status));
-  return active ?? turns.findLast((turn) => turn.attempt_count > 0) ?? turns.at(-1);
+function starts(trace: TraceFrame, message: Message, call: ToolCall): boolean {
+  if (trace.phase !== "call" || trace.call_id !== call.id) return false;
+  const asker = trace.data?.message_id;
+  return !asker || asker === message.id;
 }

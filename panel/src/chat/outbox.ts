@@ -1,7 +1,14 @@
-/** Messages that this page sent and that the thread does not show yet. */
+/** Messages of this page that the server took and that the thread may not show yet. */
 
 import { useSyncExternalStore } from "react";
-import type { Sent } from "./items";
+import type { TurnStatus } from "../api/schema";
+
+export interface Sent {
+  turn: string;
+  text: string;
+  /** As it was taken. */
+  status: TurnStatus;
+}
 
 const NONE: readonly Sent[] = [];
 const listeners = new Set<() => void>();

@@ -1,4 +1,3 @@
-// @vitest-environment jsdom
 import { describe, expect, it } from "vitest";
 import type { CallReply, CardReply, TurnReply } from "../api/schema";
 import type { Message } from "../fold/frames";
@@ -47,8 +46,31 @@ describe("a tool card", () => {
     ["answered with an error", result("error"), turn(), "error"],
     ["denied", result("denied"), turn(), "denied"],
     ["answered, of a turn that is not known", result(), undefined, "done"],
+    ["not yet known of", undefined, undefined, "unread"],
+    ["never started, as its message says", result("not_started"), turn({ status: "cancelled" }), "never"],
+    ["stopped without an effect, as its message says", result("stopped"), turn({ status: "cancelled" }), "stopped"],
+    ["of unknown outcome, as its message says", result("unknown"), turn({ status: "cancelled" }), "unknown"],
+    [
+      "of unknown outcome, as the ledger says",
+      result("error"),
+      turn({ calls: [record({ state: "unknown" })] }),
+      "unknown",
+    ],
+    ["seen to happen by a person", result("success"), turn({ calls: [record({ state: "unknown" })] }), "done"],
+    ["never started, as its closed card says", result("error"), turn({ cards: [card({ state: "closed" })] }), "never"],
+    [
+      "an error of a tool that a person let run",
+      result("error"),
+      turn({ cards: [card({ state: "decided" })] }),
+      "error",
+    ],
   ] as const)("says that a call is %s", (_what, message, of, state) => {
     expect(toolView(place, message, of).state).toBe(state);
+  });
+
+  it("says that a call runs once the stream has told so, also where the ledger cannot be read", () => {
+    expect(toolView(place, undefined, undefined, true).state).toBe("running");
+    expect(toolView(place, undefined, turn(), true).state).toBe("running");
   });
 
   it("finds the call of its own message where an id came again, and the n-th of one message", () => {

@@ -1,10 +1,21 @@
 /** What is known of one call that a model asked for: from the thread, from the turn's ledger and from its cards. Pure. */
 
-import { ENDED } from "../api/queries";
 import type { CallReply, CardReply, TurnReply } from "../api/schema";
+import { ENDED } from "../api/statuses";
 import type { Message, ToolCall } from "../fold/frames";
 
-export type ToolState = "pending" | "running" | "asked" | "done" | "error" | "denied" | "unknown" | "stopped";
+/** `unread`: the page could not read yet what the server knows of it. `never`: it was not started, and it will not be. */
+export type ToolState =
+  | "unread"
+  | "pending"
+  | "running"
+  | "asked"
+  | "done"
+  | "error"
+  | "denied"
+  | "unknown"
+  | "never"
+  | "stopped";
 
 export interface ToolView {
   state: ToolState;
@@ -25,11 +36,17 @@ export interface CallPlace {
   nth: number;
 }
 
-export function toolView(place: CallPlace, result: Message | undefined, turn: TurnReply | undefined): ToolView {
+/** `started`: the stream told so; the ledger may be read later. */
+export function toolView(
+  place: CallPlace,
+  result: Message | undefined,
+  turn: TurnReply | undefined,
+  started = false,
+): ToolView {
   const record = recordOf(place, turn);
   const card = cardOf(place, record, turn);
   return {
-    state: stateOf(result, record, card, turn),
+    state: result ? answered(result, record, card) : open(record, card, turn, started),
     record,
     card,
     ranBefore: record !== undefined && record.state === "done" && beforeRestart(record, turn),
@@ -37,19 +54,34 @@ export function toolView(place: CallPlace, result: Message | undefined, turn: Tu
   };
 }
 
-function stateOf(
-  result: Message | undefined,
+const TOLD: Readonly<Record<string, ToolState>> = {
+  denied: "denied",
+  not_started: "never",
+  stopped: "stopped",
+  unknown: "unknown",
+};
+
+/** A repair answers a call that came to no end like one that failed: its message, the ledger or its card tell them apart. */
+function answered(result: Message, record: CallReply | undefined, card: CardReply | undefined): ToolState {
+  const told = TOLD[result.status ?? ""];
+  if (told) return told;
+  if (result.status !== "error") return "done";
+  if (record?.state === "unknown") return "unknown";
+  return record === undefined && card?.state === "closed" ? "never" : "error";
+}
+
+function open(
   record: CallReply | undefined,
   card: CardReply | undefined,
   turn: TurnReply | undefined,
+  started: boolean,
 ): ToolState {
-  if (result?.status === "denied") return "denied";
-  if (result) return result.status === "error" ? "error" : "done";
   if (card?.state === "opened" || record?.state === "paused") return "asked";
   if (record?.state === "unknown") return "unknown";
   if (record?.state === "done") return record.status === "error" ? "error" : "done";
   if (turn && ENDED.has(turn.status)) return "stopped";
-  return record ? "running" : "pending";
+  if (record || started) return "running";
+  return turn ? "pending" : "unread";
 }
 
 function recordOf({ message, call, nth }: CallPlace, turn: TurnReply | undefined): CallReply | undefined {

@@ -1,13 +1,15 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { useEffect, useMemo, useState, useSyncExternalStore } from "react";
-import { keys, type Transcript, useTranscript, useTurn } from "../api/queries";
+import { keys, type Transcript, useTranscript, useTurnsDetails } from "../api/queries";
 import { reread } from "../api/reread";
-import type { TurnReply, TurnSummary } from "../api/schema";
+import type { TurnOfConversation, TurnReply } from "../api/schema";
 import type { Fold } from "../fold/fold";
 import type { LineState } from "../stream/connection";
+import type { Unsent } from "./courier";
 import { Feed } from "./feed";
-import { currentTurn, type Item, itemsOf } from "./items";
+import { type Item, itemsOf } from "./items";
 import { useOutbox } from "./outbox";
+import { currentTurn, detailed, turnsOf } from "./turns";
 
 /** A line that cannot be opened yet does not keep the stored transcript from being shown. */
 const PATIENCE_MS = 700;
@@ -17,25 +19,38 @@ export interface Conversation {
   error: Error | null;
   items: Item[];
   line: LineState;
+  turns: readonly TurnOfConversation[];
   /** What the buttons are about, with its status as it is now. */
-  current: TurnSummary | undefined;
+  current: TurnOfConversation | undefined;
   detail: TurnReply | undefined;
 }
 
-export function useConversation(id: string): Conversation {
+const NONE: readonly never[] = [];
+
+export function useConversation(id: string, unsent: readonly Unsent[]): Conversation {
   const feed = useFeed(id);
   const { fold, line, revision } = feed;
   const patient = usePatience(line === "connecting" && revision === 0);
   const { data: transcript, error } = useTranscript(id, !patient);
   useRereading(id, revision, fold);
-  const current = useCurrent(transcript, fold);
-  const { data: detail } = useTurn(current?.id);
   const sent = useOutbox(id);
-  const items = useMemo(() => {
-    const details = new Map(detail ? [[detail.id, detail]] : []);
-    return itemsOf({ transcript, fold, sent, details });
-  }, [transcript, fold, sent, detail]);
-  return { transcript, error, items, line, current, detail };
+  const read = transcript?.turns ?? NONE;
+  const known = useMemo(() => turnsOf(id, read, fold, sent), [id, read, fold, sent]);
+  const now = currentTurn(known)?.id;
+  const details = useTurnsDetails(wanted(known, now));
+  const turns = useMemo(() => known.map((turn) => detailed(turn, details.get(turn.id))), [known, details]);
+  const messages = transcript?.messages ?? NONE;
+  const items = useMemo(
+    () => itemsOf({ messages, turns, fold, sent, unsent, details }),
+    [messages, turns, fold, sent, unsent, details],
+  );
+  const current = turns.find((turn) => turn.id === now);
+  return { transcript, error, items, line, turns, current, detail: details.get(now ?? "") };
+}
+
+/** Of a turn that needed more than one attempt is shown where it went on. */
+function wanted(turns: readonly TurnOfConversation[], current: string | undefined): string[] {
+  return turns.filter((turn) => turn.id === current || turn.attempt_count > 1).map((turn) => turn.id);
 }
 
 function useFeed(id: string) {
@@ -78,14 +93,4 @@ function useRereading(id: string, revision: number, fold: Fold): void {
 
 function cardsTold(approvals: ReadonlyMap<string, { seq: number }>): number {
   return Math.max(0, ...[...approvals.values()].map((each) => each.seq));
-}
-
-function useCurrent(transcript: Transcript | undefined, fold: Fold): TurnSummary | undefined {
-  return useMemo(() => {
-    const turns = (transcript?.turns ?? []).map((turn) => {
-      const ending = fold.get(turn.id)?.ending;
-      return ending ? { ...turn, status: ending.status } : turn;
-    });
-    return currentTurn(turns);
-  }, [transcript, fold]);
 }

@@ -1,14 +1,15 @@
-import { useMutation, useQueryClient } from "@tanstack/react-query";
-import { call } from "../api/client";
+import { useQueryClient } from "@tanstack/react-query";
+import { useCallback, useEffect, useMemo, useSyncExternalStore } from "react";
 import { keys } from "../api/queries";
-import { untilAnswered } from "../api/repeating";
-import type { AcceptedReply, ChatRequest } from "../api/schema";
+import { newKey } from "../api/repeating";
+import type { ChatRequest } from "../api/schema";
+import { drafts } from "../app/drafts";
+import { courier, type Unsent } from "./courier";
 import { remember } from "./outbox";
 
-interface Options {
-  conversation?: string;
-  agent?: string | undefined;
-  onAccepted?(accepted: AcceptedReply): void;
+/** Where what a person writes to a conversation is kept until it is sent; null: to a new one. */
+export function draftOf(conversation: string | null): string {
+  return `message ${conversation ?? "new"}`;
 }
 
 export interface Outgoing {
@@ -17,22 +18,40 @@ export interface Outgoing {
   request: ChatRequest;
 }
 
-/** Sends a message until the server has answered; repeated, it counts once. */
-export function useSend({ conversation, agent, onAccepted }: Options) {
-  const client = useQueryClient();
-  return useMutation<AcceptedReply, Error, Outgoing & { key: string }>({
-    mutationFn: ({ request, key }) => {
-      const whom = conversation === undefined ? { agent: agent ?? null } : { conversation };
-      return call<AcceptedReply>("POST", "api/chat", { body: { ...request, ...whom }, key });
-    },
-    ...untilAnswered,
-    onSuccess: (accepted, { text }) => {
-      remember(accepted.conversation, { turn: accepted.turn, text });
-      void client.invalidateQueries({ queryKey: keys.conversation(accepted.conversation) });
-      void client.invalidateQueries({ queryKey: keys.conversations });
-      onAccepted?.(accepted);
-    },
-  });
+export interface Sending {
+  send(outgoing: Outgoing): void;
+  unsent: readonly Unsent[];
+  /** Why the last one was not taken. */
+  error: Error | null;
 }
 
-export type Sending = ReturnType<typeof useSend>;
+export function useSend(conversation: string | null, agent: string | null = null): Sending {
+  const all = useSyncExternalStore(courier.subscribe, courier.snapshot);
+  const error = useSyncExternalStore(courier.subscribe, () => courier.refusal(conversation));
+  const unsent = useMemo(() => all.filter((each) => each.conversation === conversation), [all, conversation]);
+  const send = useCallback(
+    (outgoing: Outgoing) => courier.send({ ...outgoing, conversation, agent, key: newKey() }),
+    [conversation, agent],
+  );
+  return { send, unsent, error };
+}
+
+/** Once a page: what becomes of messages, wherever a person looks by then. */
+export function useCourier(): void {
+  const client = useQueryClient();
+  useEffect(() => {
+    const unlisten = courier.listen({
+      onAccepted: ({ text }, { conversation, turn, status }) => {
+        remember(conversation, { turn, text, status });
+        void client.invalidateQueries({ queryKey: keys.conversation(conversation) });
+        void client.invalidateQueries({ queryKey: keys.conversations });
+      },
+      onRefused: ({ conversation, text }) => {
+        const place = draftOf(conversation);
+        drafts.write(place, [text, drafts.read(place)].filter(Boolean).join("\n\n"));
+      },
+    });
+    courier.resume();
+    return unlisten;
+  }, [client]);
+}

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { keepConnected, type LineState, STALE_MS } from "./connection";
+import { keepConnected, type LineState, SIGNED_OUT_MS, STALE_MS } from "./connection";
 import { IDLE_MS, type SseEvent } from "./sse";
 
 /** A server: each connection is answered by the next script. */
@@ -97,13 +97,20 @@ describe("a line", () => {
     await script.stop();
   });
 
-  it.each([
-    [404, "gone"],
-    [401, "signed-out"],
-  ] as const)("ends for good at %i", async (status, state) => {
-    const script = new Script([() => new Response("", { status })]);
+  it("ends for good at 404", async () => {
+    const script = new Script([() => new Response("", { status: 404 })]);
     await vi.advanceTimersByTimeAsync(60_000);
-    expect(script.states).toEqual(["connecting", state]);
+    expect(script.states).toEqual(["connecting", "gone"]);
+    await script.stop();
+  });
+
+  it("goes on by itself once somebody has signed in again", async () => {
+    const refused = () => new Response("", { status: 401 });
+    const script = new Script([refused, refused, stream("")]);
+    await vi.advanceTimersByTimeAsync(SIGNED_OUT_MS - 1);
+    expect(script.states).toEqual(["connecting", "signed-out"]);
+    await vi.advanceTimersByTimeAsync(SIGNED_OUT_MS + 2);
+    expect(script.states).toContain("catching-up");
     await script.stop();
   });
 

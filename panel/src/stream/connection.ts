@@ -40,6 +40,9 @@ export const STALE_MS = 25_000;
 
 type Outcome = "again" | "yielded" | "restarting" | "signed-out" | "gone";
 
+/** A person may sign in again in another tab: this one is to find out. */
+export const SIGNED_OUT_MS = 5_000;
+
 /** Runs until `signal` aborts, or there is nothing to come back to. */
 export async function keepConnected(options: LineOptions): Promise<void> {
   const { owner, signal, nudge } = options;
@@ -51,13 +54,13 @@ export async function keepConnected(options: LineOptions): Promise<void> {
     });
     const outcome = await attempt.run();
     if (signal.aborted) return;
-    if (outcome === "gone" || outcome === "signed-out") {
+    if (outcome === "gone") {
       owner.tell(outcome);
       return;
     }
     if (outcome === "yielded") continue;
-    owner.tell(outcome === "restarting" ? "restarting" : "reconnecting");
-    await pause(backoffMs(tries), signal, nudge);
+    owner.tell(outcome === "again" ? "reconnecting" : outcome);
+    await pause(outcome === "signed-out" ? SIGNED_OUT_MS : backoffMs(tries), signal, nudge);
     tries += 1;
   }
 }
