@@ -16,9 +16,9 @@ export function Attempts({ attempts }: { attempts: readonly AttemptReply[] }) {
         <table>
           <thead>
             <tr>
-              <th>{t.turns.number}</th>
+              <th className={styles.number}>{t.turns.number}</th>
               <th>{t.turns.began}</th>
-              <th>{t.turns.duration}</th>
+              <th className={styles.number}>{t.turns.duration}</th>
               <th>{t.turns.outcome}</th>
               <th>{t.turns.worker}</th>
               <th>{t.turns.error}</th>

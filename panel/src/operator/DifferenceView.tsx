@@ -23,6 +23,7 @@ export function DifferenceView({ before, after }: { before: unknown; after: unkn
           <pre>{visible(textOf(each))}</pre>
         </li>
       ))}
+      {changes.length > MOST && <li className={styles.hint}>{t.turns.moreChanges(changes.length - MOST)}</li>}
     </ul>
   );
 }

@@ -5,10 +5,12 @@ import { Card } from "../cards/Card";
 import { ago } from "../words/figures";
 import { useWords } from "../words/words";
 import styles from "./operator.module.css";
+import { useTitle } from "./useTitle";
 
 /** Everything that waits for a person, oldest first. */
 export default function InboxPage() {
   const t = useWords();
+  useTitle(t.inbox.title);
   const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useApprovals();
   const cards = data?.pages.flatMap((page) => page.items) ?? [];
   return (

@@ -7,11 +7,13 @@ import { useWords } from "../words/words";
 import { type Metrics, turnCounts, useMetrics } from "./metrics";
 import styles from "./operator.module.css";
 import { Fact } from "./TurnFacts";
+import { useTitle } from "./useTitle";
 import { McpServers, Workers } from "./Workers";
 
 /** Whether the server is well, what it hosts, and its numbers. */
 export default function ServerPage() {
   const t = useWords();
+  useTitle(t.server.title);
   const { data: ready, error } = useReady();
   const { data: agents } = useAgents();
   const { data: server, error: serverError } = useServer();
@@ -82,11 +84,6 @@ function Agent({ agent }: { agent: AgentReply }) {
         {agent.default && ` (${t.server.standard})`}
       </Fact>
       {agent.model && <Fact name={t.server.model}>{visible(agent.model)}</Fact>}
-      {agent.problems.length > 0 && (
-        <Fact name={t.server.reasons}>
-          <span className="error">{agent.problems.map(visible).join(" ")}</span>
-        </Fact>
-      )}
       {agent.uncovered_tools.length > 0 && (
         <Fact name={t.server.uncovered}>{agent.uncovered_tools.map(visible).join(", ")}</Fact>
       )}

@@ -19,6 +19,7 @@ export function Timeline({ turn }: { turn: TurnReply }) {
   const now = useNow(live);
   const { traces, error } = useTraces(turn);
   const drawn = layout(turn, stepsOf(traces), now);
+  if (drawn.bars.length === 0) return <NotBegun live={live} />;
   return (
     <section className={styles.section} aria-label={t.turns.timeline}>
       <h2>{t.turns.timeline}</h2>
@@ -41,6 +42,16 @@ export function Timeline({ turn }: { turn: TurnReply }) {
   );
 }
 
+function NotBegun({ live }: { live: boolean }) {
+  const t = useWords();
+  return (
+    <section className={styles.section} aria-label={t.turns.timeline}>
+      <h2>{t.turns.timeline}</h2>
+      <p className={styles.none}>{live ? t.turns.notBegun : t.turns.neverBegun}</p>
+    </section>
+  );
+}
+
 function Row({ bar, drawn }: { bar: Bar; drawn: Layout }) {
   const t = useWords();
   const name = nameOf(bar, t);
@@ -50,7 +61,7 @@ function Row({ bar, drawn }: { bar: Bar; drawn: Layout }) {
         <bdi>{name}</bdi>
       </span>
       <span className={styles.took}>{duration(bar.milliseconds, t.locale)}</span>
-      <span className={styles.track}>
+      <span className={styles.track} title={t.turns.bars[bar.state]}>
         <span className={styles.bar} data-kind={bar.kind} data-state={bar.state} style={placed(bar, drawn)} />
       </span>
       <span className="unseen">{t.turns.bars[bar.state]}</span>
@@ -60,7 +71,8 @@ function Row({ bar, drawn }: { bar: Bar; drawn: Layout }) {
 
 function nameOf(bar: Bar, t: Words): string {
   if (bar.kind === "attempt") return t.turns.attempt(Number(bar.name));
-  return bar.kind === "parked" ? t.turns.parked : visible(bar.name);
+  if (bar.kind !== "parked") return visible(bar.name);
+  return [bar.state === "opened" ? t.turns.waits : t.turns.parked, visible(bar.name)].filter(Boolean).join(": ");
 }
 
 function Fold({ gap, drawn }: { gap: Gap; drawn: Layout }) {

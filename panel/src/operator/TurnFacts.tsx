@@ -22,7 +22,9 @@ export function TurnFacts({ turn }: { turn: TurnReply }) {
       <Fact name={t.turns.duration}>
         <Elapsed from={turn.accepted_at} to={turn.ended_at} />
       </Fact>
-      <Fact name={t.turns.worked}>{duration(spent.seconds * 1_000, t.locale)}</Fact>
+      <Fact name={t.turns.worked}>
+        <Worked turn={turn} />
+      </Fact>
       <Fact name={t.turns.steps}>{count(turn.supersteps, t.locale)}</Fact>
       <Fact name={t.turns.modelCalls}>{count(spent.model_calls, t.locale)}</Fact>
       <Fact name={t.turns.toolCalls}>{count(spent.tool_calls, t.locale)}</Fact>
@@ -34,6 +36,15 @@ export function TurnFacts({ turn }: { turn: TurnReply }) {
       )}
     </dl>
   );
+}
+
+/** Time in attempts: those that ended, and the one that goes on. */
+function Worked({ turn }: { turn: TurnReply }) {
+  const t = useWords();
+  const before = turn.spent.seconds * 1_000;
+  const open = turn.attempts.find((each) => each.ended_at === null);
+  if (!open) return duration(before, t.locale);
+  return <Elapsed from={new Date(Date.parse(open.started_at) - before).toISOString()} to={null} />;
 }
 
 export function Fact({ name, children }: { name: string; children: ReactNode }) {

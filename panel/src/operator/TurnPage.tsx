@@ -3,6 +3,7 @@ import { ApiError } from "../api/client";
 import { useTurn } from "../api/queries";
 import { ErrorText, NotFound } from "../app/Failed";
 import { StatusPill } from "../app/StatusDot";
+import { LongText } from "../chat/LongText";
 import { showJson } from "../fold/json";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -14,10 +15,12 @@ import styles from "./operator.module.css";
 import { Timeline } from "./Timeline";
 import { TurnControls } from "./TurnControls";
 import { TurnFacts } from "./TurnFacts";
+import { useTitle } from "./useTitle";
 
 /** Everything that is recorded of one turn. */
 export default function TurnPage({ id }: { id: string }) {
   const t = useWords();
+  useTitle(`${t.turns.turn} ${id.slice(0, 8)}`);
   const { data: turn, error } = useTurn(id);
   if (error instanceof ApiError && error.status === 404) return <NotFound />;
   if (!turn) return error ? <ErrorText error={error} /> : <p className="empty">{t.app.loading}</p>;
@@ -44,7 +47,7 @@ export default function TurnPage({ id }: { id: string }) {
       <History turn={turn} />
       <details>
         <summary>{t.turns.raw}</summary>
-        <pre className={styles.raw}>{visible(showJson(turn))}</pre>
+        <LongText text={showJson(turn)} name={`${turn.id}.json`} />
       </details>
     </div>
   );

@@ -10,10 +10,12 @@ import { filtersOf } from "./filters";
 import styles from "./operator.module.css";
 import { TurnFilter } from "./TurnFilter";
 import { TurnsTable } from "./TurnsTable";
+import { useTitle } from "./useTitle";
 
 /** Turns of all conversations, newest first. What is looked for is in the address, so it can be kept and sent. */
 export default function TurnsPage() {
   const t = useWords();
+  useTitle(t.turns.title);
   const client = useQueryClient();
   const [search] = useSearchParams();
   const [paused, setPaused] = useState(false);

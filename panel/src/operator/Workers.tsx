@@ -17,10 +17,10 @@ export function Workers({ workers }: { workers: readonly WorkerReply[] }) {
           <thead>
             <tr>
               <th>{t.server.host}</th>
-              <th>{t.server.pid}</th>
+              <th className={styles.number}>{t.server.pid}</th>
               <th>{t.server.version}</th>
               <th>{t.server.since}</th>
-              <th>{t.server.drives}</th>
+              <th className={styles.number}>{t.server.drives}</th>
               <th>{t.turns.status}</th>
             </tr>
           </thead>

@@ -13,6 +13,19 @@ describe("the difference of two states", () => {
     ]);
   });
 
+  it("follows elements of a list by their ids: what went at the beginning changes nothing after it", () => {
+    const [a, b, c] = ["a", "b", "c"].map((id) => ({ id, content: id }));
+    expect(difference([a, b, c], [b, { ...c, content: "C" }, { id: "d" }])).toEqual([
+      { place: "[0]", kind: "removed", before: a },
+      { place: "[1].content", kind: "changed", before: "c", after: "C" },
+      { place: "[2]", kind: "added", after: { id: "d" } },
+    ]);
+    expect(difference([a, a], [a, b])).toMatchObject([
+      { place: "[1].id", kind: "changed" },
+      { place: "[1].content", kind: "changed" },
+    ]);
+  });
+
   it("is nothing between equals, and all where the kind of value changed", () => {
     expect(difference({ a: [1, { b: 2 }] }, { a: [1, { b: 2 }] })).toEqual([]);
     expect(difference({ a: [1] }, { a: { 0: 1 } })).toEqual([

@@ -38,7 +38,24 @@ const SAME = new Set([
   "line.live",
 ]);
 
+/** Sources as text: what a person reads comes from the catalogue alone. */
+const SOURCES = import.meta.glob<string>("../**/*.tsx", { query: "?raw", import: "default", eager: true });
+const SAID_DIRECTLY = [
+  /<\/?[\w.]+[^<>]*>\s*([A-Za-z][^<>{}=();]*[a-z]{2}[^<>{}=();]*)\s*<\//g,
+  /\b(?:aria-label|title|placeholder|alt)="([^"]+)"/g,
+];
+
 describe("the catalogue", () => {
+  it("is where every word of the page is", () => {
+    const found = Object.entries(SOURCES)
+      .filter(([file]) => !file.includes(".test."))
+      .flatMap(([file, source]) =>
+        SAID_DIRECTLY.flatMap((form) => [...source.matchAll(form)].map((each) => [file, each[1]?.trim()])),
+      );
+    expect(Object.keys(SOURCES).length).toBeGreaterThan(40);
+    expect(found.filter(([, text]) => text !== "Perdure")).toEqual([]);
+  });
+
   it("has every string in every language", () => {
     expect(strings(de).map(([place]) => place)).toEqual(strings(en).map(([place]) => place));
     for (const [place, text] of strings(de)) expect(text.trim(), place).not.toBe("");

@@ -2,7 +2,7 @@ import { createContext, type ReactNode, useCallback, useContext, useEffect, useM
 import { de } from "./de";
 import { en, type Words } from "./en";
 
-export const LANGUAGES = { en, de } as const;
+export const LANGUAGES = { en: asHere(en), de: asHere(de) } as const;
 export type Language = keyof typeof LANGUAGES;
 
 const KEPT = "perdure-language";
@@ -13,6 +13,12 @@ interface Spoken {
 }
 
 const Context = createContext<Spoken>({ language: "en", speak: () => undefined });
+
+/** Times and numbers as this browser's region writes them, where it speaks the language: 14:00 in London, 2 PM in Boston. */
+function asHere(words: Words): Words {
+  const own = navigator.languages.find((each) => each.split("-")[0] === words.locale);
+  return own ? { ...words, locale: own } : words;
+}
 
 export function WordsProvider({ children }: { children: ReactNode }) {
   const [language, setLanguage] = useState<Language>(preferred);
