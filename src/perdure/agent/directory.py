@@ -7,7 +7,7 @@ is there, and is unreachable when it does not say so; its next news make it reac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -55,8 +55,8 @@ class Asks(Protocol):
         """The result. Raises AgentUnavailable when none came, and what the agent raised."""
         ...
 
-    async def discover(self, *, within_seconds: float) -> Sequence[Mapping[str, Any]]:
-        """The descriptions (as of `agent/describe`) of all agents that answer within that time."""
+    def discover(self, *, within_seconds: float) -> AsyncIterator[Any]:
+        """The description (as of `agent/describe`) of each agent that answers within that time, as it comes."""
         ...
 
 
@@ -186,12 +186,10 @@ class Directory:
 
     async def _discover(self) -> None:
         try:
-            found = await self._asks.discover(within_seconds=ANSWER_SECONDS)
+            async for document in self._asks.discover(within_seconds=ANSWER_SECONDS):
+                await self._meet_one(document)
         except PerdureError as error:
             _log.warning("agents_not_discovered", error=error.message)
-            return
-        for document in found:
-            await self._meet_one(document)
 
     def _ask(self, agent: str) -> None:
         """Asks for a description, one question to an agent at a time."""
@@ -211,7 +209,7 @@ class Directory:
         except PerdureError as error:
             _log.warning("agent_not_described", agent=agent, error=error.message)
 
-    async def _meet_one(self, document: Mapping[str, Any]) -> None:
+    async def _meet_one(self, document: Any) -> None:
         try:
             description = from_json(Description, document)
         except PerdureError as error:

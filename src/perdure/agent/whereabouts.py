@@ -1,0 +1,104 @@
+"""Where a conversation, a turn or a card is: in the copy, else with an agent that is asked for it before anybody is told that
+there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perdure.agent.calls import Calls
+from perdure.agent.codec import from_json
+from perdure.agent.directory import Directory
+from perdure.errors import AgentUnavailable, NotFound, PerdureError
+from perdure.replication import JournalRows, Reach
+from perdure.store.replica import Replica
+from perdure.turns import Card, Conversation, Person, Turn
+
+
+class Whereabouts:
+    """Each answer is within the person's scope, and names the agent that has it."""
+
+    def __init__(self, replica: Replica, calls: Calls, directory: Directory) -> None:
+        self._replica = replica
+        self._calls = calls
+        self._directory = directory
+
+    async def conversation(self, person: Person, conversation: str) -> tuple[Conversation, str]:
+        """Raises NotFound; AgentUnavailable where nobody can know: an agent that this copy has nothing of is away."""
+        try:
+            known = await self._replica.conversation(None, conversation)
+        except NotFound:
+            holder = await self._holder(conversations=[conversation])
+            return await self._replica.conversation(person.scope, conversation), holder or ""
+        if known.owner != person.owner:
+            known = await self._replica.conversation(person.scope, conversation)
+        return known, await self._agent_of(known)
+
+    async def turn(self, person: Person, turn: str) -> tuple[Turn, str]:
+        """As `conversation`."""
+        try:
+            known = await self._replica.turn(None, turn)
+        except NotFound:
+            holder = await self._holder(turns=[turn])
+            return await self._replica.turn(person.scope, turn), holder or ""
+        known = await self._replica.turn(person.scope, turn)
+        return known, await self._agent_of(await self._replica.conversation(None, known.conversation))
+
+    async def card(self, person: Person, card: str) -> tuple[Card, str]:
+        """Raises UnknownCard, AgentUnavailable."""
+        try:
+            known = await self._replica.card(person.scope, person.name, card)
+        except NotFound:
+            return await self._card_elsewhere(person, card)
+        return known, await self._agent_of(await self._replica.conversation(None, known.conversation))
+
+    async def _card_elsewhere(self, person: Person, card: str) -> tuple[Card, str]:
+        holder: str | None = None
+        for result in (await self._everywhere("approvals/get", {"card": card}, person)).values():
+            holder = await self._holder(turns=[from_json(Card, result["card"]).turn])
+        return await self._replica.card(person.scope, person.name, card), holder or ""
+
+    async def _agent_of(self, conversation: Conversation) -> str:
+        """Whose process has it: the agent it belongs to, or the one that was given the database of that agent."""
+        if conversation.agent in self._directory:
+            return conversation.agent
+        return await self._holder(conversations=[conversation.id]) or conversation.agent
+
+    async def _holder(self, *, conversations: Sequence[str] = (), turns: Sequence[str] = ()) -> str | None:
+        """The agent whose journal has it; what it has of it is in the copy then. Raises AgentUnavailable where nobody can
+        know."""
+        wanted = {"conversations": list(conversations), "turns": list(turns)}
+        for agent, result in (await self._everywhere("journal/read", wanted, None)).items():
+            rows = from_json(JournalRows, result)
+            if rows.conversations:
+                await self._calls.take(agent, rows)
+                return agent
+        await self._check_complete()
+        return None
+
+    async def _everywhere(
+        self, method: str, params: Mapping[str, Any], person: Person | None
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """The results of those agents that had one."""
+        asked = [agent for agent, reach in self._directory.reaches().items() if reach is Reach.REACHABLE]
+        results = await asyncio.gather(
+            *(self._calls.read(agent, method, params, person) for agent in asked), return_exceptions=True
+        )
+        found: dict[str, Mapping[str, Any]] = {}
+        for agent, result in zip(asked, results, strict=True):
+            if isinstance(result, BaseException):
+                if not isinstance(result, PerdureError):
+                    raise result
+            else:
+                found[agent] = result
+        return found
+
+    async def _check_complete(self) -> None:
+        """Raises AgentUnavailable when an agent is away that nothing was ever copied of: what was asked for may be there."""
+        for agent, reach in self._directory.reaches().items():
+            if reach is not Reach.REACHABLE and not (await self._replica.position(agent)).journal:
+                raise AgentUnavailable(
+                    f"Nothing with this id is known here, and the agent {agent!r}, which may have it, does not answer. "
+                    "Try again when it is back."
+                )
