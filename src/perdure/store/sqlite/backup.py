@@ -109,6 +109,10 @@ def _skip_numbers(incoming: Path) -> None:
     try:
         with copy:
             QUERIES.run(copy, "changes_begin_numbers")
+            if scalar(
+                copy, "SELECT count(*) FROM sqlite_schema WHERE name = 'lost_changes'"
+            ):  # of an older schema: none yet
+                QUERIES.run(copy, "changes_lose_numbers", gap=NUMBERS_SKIPPED)
             QUERIES.run(copy, "changes_skip_numbers", gap=NUMBERS_SKIPPED)
     finally:
         copy.close()

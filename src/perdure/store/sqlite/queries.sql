@@ -618,12 +618,12 @@ SELECT h.*, c.title, c.agent FROM changes h LEFT JOIN conversations c ON c.id = 
 WHERE h.number > :after ORDER BY h.number LIMIT :limit
 
 -- changes_last --
--- The newest summary of an owner; 0 when there is none.
-SELECT coalesce(max(number), 0) AS number FROM changes WHERE owner = :scope
+-- The newest summary of an owner; 0 when there is none (or only those of an upgrade, below 0).
+SELECT max(coalesce(max(number), 0), 0) AS number FROM changes WHERE owner = :scope
 
 -- changes_last_everywhere --
--- The newest summary of all.
-SELECT coalesce(max(number), 0) AS number FROM changes
+-- The newest summary of all; 0 as above.
+SELECT max(coalesce(max(number), 0), 0) AS number FROM changes
 
 -- changes_begin_numbers --
 -- A file without any summary yet gets its counter, so that the next one can move it.
@@ -633,6 +633,52 @@ SELECT 'changes', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name =
 -- changes_skip_numbers --
 -- After a restore: numbers that were given out after the backup never come again, so that their cursors stay unknown.
 UPDATE sqlite_sequence SET seq = seq + :gap WHERE name = 'changes'
+
+-- changes_lose_numbers --
+-- Before those are skipped: which they are.
+INSERT INTO lost_changes (first, last) SELECT seq + 1, seq + :gap FROM sqlite_sequence WHERE name = 'changes'
+
+-- == the outbox ==
+
+-- journal_id --
+-- Which journal this is.
+SELECT id FROM journal
+
+-- outbox_due --
+-- Conversations with events that are not known to be in the stream, and how far it has them: of turns that are not ended, or
+-- ended after an instant.
+SELECT DISTINCT t.conversation, coalesce(o.seq, 0) AS seq
+FROM turns t LEFT JOIN outbox o ON o.conversation = t.conversation AND o.stream = :stream
+WHERE (t.ended_at IS NULL OR t.ended_at >= :since) AND EXISTS (
+    SELECT 1 FROM events e
+    WHERE e.conversation = t.conversation AND e.seq > max(coalesce(o.seq, 0), t.first_seq - 1) AND e.turn = t.id)
+
+-- outbox_set --
+-- The events of a conversation up to here are in the stream. Never backwards within one stream.
+INSERT INTO outbox (conversation, stream, seq)
+SELECT id, :stream, :seq FROM conversations WHERE id = :conversation
+ON CONFLICT (conversation) DO UPDATE SET
+    seq = CASE WHEN stream = excluded.stream THEN max(seq, excluded.seq) ELSE excluded.seq END, stream = excluded.stream
+
+-- changes_numbers_lost --
+-- Whether a number was given out after a backup that was restored.
+SELECT 1 FROM lost_changes WHERE :number BETWEEN first AND last LIMIT 1
+
+-- changes_named --
+-- What changed after a number, in order.
+SELECT number, conversation, turn FROM changes WHERE number > :after ORDER BY number LIMIT :limit
+
+-- conversation_row --
+-- A conversation as it is stored.
+SELECT * FROM conversations WHERE id = :id
+
+-- last_seq --
+-- The highest seq of a conversation's events; 0 when there is none.
+SELECT coalesce(max(seq), 0) AS seq FROM events WHERE conversation = :conversation
+
+-- audit_after --
+-- What was done after a number, in order.
+SELECT * FROM audit WHERE number > :after ORDER BY number LIMIT :limit
 
 -- == boots ==
 
@@ -811,8 +857,14 @@ DELETE FROM idempotency_keys WHERE (owner, key) IN (
     SELECT owner, key FROM idempotency_keys WHERE created_at < :before LIMIT :limit)
 
 -- prune_changes --
--- Old summaries, some at a time.
-DELETE FROM changes WHERE number IN (SELECT number FROM changes WHERE at < :before LIMIT :limit)
+-- Old summaries, some at a time. The last one of each turn, those of conversations, and that one was deleted, stay: who keeps
+-- a copy may ask from any number on.
+DELETE FROM changes WHERE number IN (
+    SELECT h.number FROM changes h
+    WHERE h.at < :before AND h.status <> 'deleted'
+      AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = h.turn AND t.status = h.status)
+      AND (h.kind = 'turn' OR NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = h.conversation))
+    LIMIT :limit)
 
 -- prune_boots --
 -- Old starts, this one excluded, some at a time. Attempts keep the number only.
@@ -822,5 +874,8 @@ DELETE FROM boots WHERE number IN (
 -- prunable --
 -- How many keys, summaries and starts the three above would remove in the end.
 SELECT (SELECT count(*) FROM idempotency_keys WHERE created_at < :keys_before) AS idempotency_keys,
-       (SELECT count(*) FROM changes WHERE at < :before) AS changes,
+       (SELECT count(*) FROM changes h
+        WHERE h.at < :before AND h.status <> 'deleted'
+          AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.id = h.turn AND t.status = h.status)
+          AND (h.kind = 'turn' OR NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = h.conversation))) AS changes,
        (SELECT count(*) FROM boots WHERE started_at < :before AND number <> :number) AS boots

@@ -30,10 +30,10 @@ from perdure.store.sqlite.checkpointer import Checkpointer, Checkpoints
 from perdure.store.sqlite.claims import Claimed, Owner
 from perdure.store.sqlite.database import SYNCHRONOUS, Connection, open_reader, open_writer, prepare_place, refusals
 from perdure.store.sqlite.fenced import AttemptTools, Fenced
-from perdure.store.sqlite.forking import Forking
 from perdure.store.sqlite.journal import QUERIES, Told, publish
 from perdure.store.sqlite.lock import DatabaseLock, Holder
 from perdure.store.sqlite.migrations import migrate
+from perdure.store.sqlite.outbox import Outgoing
 from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.rendering import messages
 from perdure.store.sqlite.rows import micros
@@ -102,7 +102,7 @@ def _open(path: Path, lock: DatabaseLock, clock: Clock, synchronous: str, vfs: s
         raise
 
 
-class SQLiteStore(Forking):
+class SQLiteStore(Outgoing):
     """Made by `open_store`, on the event loop that uses it; ended by `close`."""
 
     def __init__(
