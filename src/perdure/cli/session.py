@@ -14,6 +14,7 @@ from perdure.cli.output import doubt
 from perdure.config import Settings
 from perdure.deferred import deferred
 from perdure.errors import ConfigurationError, NotFound
+from perdure.settings.places import GATEWAY_FILE_NAME
 from perdure.store.sqlite.lock import Holder, read_lock
 
 _KEEP = "Keep the file and run `perdure restore` with the last backup."
@@ -77,8 +78,13 @@ def locate(settings: Settings) -> Server | None:
 
 
 def holder_of(settings: Settings) -> Holder | None:
+    """Who holds the database; where nobody said which one, a gateway that runs beside it counts, too."""
     try:
-        return read_lock(database_of(settings))
+        holder = read_lock(database_of(settings))
+        if (holder is None or not holder.held) and settings.origins.get("database", "default").startswith("default"):
+            gateway = read_lock(database_of(settings).with_name(GATEWAY_FILE_NAME))
+            return gateway if gateway is not None and gateway.held else holder
+        return holder
     except OSError as error:
         raise ConfigurationError(f"The lock beside {settings.database} cannot be read: {error.strerror}.") from error
 
