@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -156,22 +155,14 @@ class ServerProcess:
 
 
 class CommandLine:
-    """`python -m perdure …` in a folder."""
+    """`perdure …` in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def __call__(self, *arguments: str, stdin: str | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "perdure", *arguments],
-            input=stdin if stdin is not None else "",
-            capture_output=True,
-            text=True,
-            cwd=self.folder,
-            env=environment(**{"PERDURE_DATABASE": str(self.folder / "perdure.db"), **variables}),
-            timeout=LIMIT_SECONDS * 2,
-            check=False,
-        )
+        variables = {"PERDURE_DATABASE": str(self.folder / "perdure.db"), **variables}
+        return preloaded().run(arguments, environment(**variables), self.folder, stdin or "", LIMIT_SECONDS * 2)
 
     def json(self, *arguments: str, **variables: str) -> Any:
         done = self(*arguments, "--json", **variables)

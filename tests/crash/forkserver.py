@@ -1,8 +1,10 @@
-"""A preloaded parent that forks servers: importing LangGraph costs seconds, a kill storm needs hundreds of starts.
+"""A preloaded parent that forks servers and commands: importing LangGraph costs seconds, a kill storm needs hundreds of starts.
 
-The parent imports everything, opens no file, starts no thread and no event loop; a child continues exactly where the command line
-would. Speaks JSON lines: `{"environment": {…}, "log": path, "folder"?: path}` in (with a folder: plain `perdure serve` there), `{"pid": n}` out, and `{"pid": n, "status": s}` when a child ended
-(the wait status). End of input kills the children and ends the parent.
+The parent imports everything, opens no file, starts no thread and no event loop; a child continues exactly where the command
+line would. Speaks JSON lines. In: `{"environment": {…}, "out": path}` for a server of the crash suite, with `"folder": path,
+"arguments": […]` for a command typed in that folder; `"in"` and `"err"` are further paths (nothing; the same as `out`).
+Out: `{"pid": n}`, and `{"pid": n, "status": s}` when a child ended (the wait status). End of input kills the children and
+ends the parent.
 """
 
 from __future__ import annotations
@@ -20,17 +22,29 @@ from typing import Any
 
 PRELOADED = (
     "perdure.cli",
-    "perdure.runtime",
+    "perdure.runtime.diagnosis",
+    "perdure.runtime.files",
+    "perdure.runtime.offline",
     "perdure.graph.demo",
     "langchain.agents",
-    "uvicorn.protocols.http.auto",
+    "tests.crash.entry",
+    "tests.crash.scripted",
+    # What is imported at the first use, by whichever process that is.
+    "anyio._backends._asyncio",
+    "httpcore2",
+    "truststore",
+    "typer._adapters",
+    "typer._click.decorators",
+    "uvicorn.lifespan.off",
     "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
 )
 
 
 def main() -> None:
     for module in PRELOADED:
         import_module(module)
+    _build_the_parser("serve")
     threads = len(list(Path("/proc/self/task").iterdir())) if Path("/proc/self/task").is_dir() else 1
     if threads != 1:
         raise SystemExit(f"the preloaded parent runs {threads} threads: forking it is not safe")
@@ -42,6 +56,13 @@ def main() -> None:
     gc.freeze()  # a collection in a child would copy every page of the parent
     _say({"ready": True})
     _loop(wake_out)
+
+
+def _build_the_parser(command: str) -> None:
+    """It is kept, as is what it learns of its options when it is used first."""
+    program = import_module("perdure.cli").program(command)
+    program.make_context("perdure", [command], resilient_parsing=True)
+    program.commands[command].make_context(command, [], resilient_parsing=True)
 
 
 def _loop(wake_out: int) -> None:
@@ -83,7 +104,7 @@ def _fork(order: dict[str, Any]) -> int:
         return pid
     code = 1
     try:
-        _become_a_server(order)
+        _become(order)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -97,30 +118,32 @@ def _fork(order: dict[str, Any]) -> int:
         os._exit(code)
 
 
-def _become_a_server(order: dict[str, Any]) -> None:
+def _become(order: dict[str, Any]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
-    log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    out = _writable(order["out"])
+    os.dup2(os.open(order.get("in", os.devnull), os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(_writable(order["err"]) if "err" in order else out, 2)
     os.environ.clear()
     os.environ.update(order["environment"])
-    folder = order.get("folder")
-    if folder is None:
-        import_module("tests.crash.entry").serve()
+    if "arguments" in order:
+        _type(order["folder"], order["arguments"])
     else:
-        _serve_in(folder)
+        import_module("tests.crash.entry").serve()
 
 
-def _serve_in(folder: str) -> None:
-    """`perdure serve` as a person types it there."""
+def _writable(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def _type(folder: str, arguments: list[str]) -> None:
+    """`perdure …` as a person types it there."""
     os.chdir(folder)
     sys.path[0] = folder
     import_module("perdure.failpoints").arm_from_environment()
-    sys.argv = ["perdure", "serve"]
+    sys.argv = ["perdure", *arguments]
     import_module("perdure.cli").main()
 
 

@@ -101,7 +101,7 @@ class ForkServer:
     async def spawn(self, environment: Mapping[str, str], log: Path) -> int:
         assert self._process is not None and self._process.stdin is not None
         async with self._one_at_a_time:
-            order = {"environment": dict(environment), "log": str(log)}
+            order = {"environment": dict(environment), "out": str(log)}
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             return await self._spawned.get()
 

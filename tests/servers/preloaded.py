@@ -1,4 +1,4 @@
-"""Servers forked from a parent that has imported everything: a start costs milliseconds of CPU instead of seconds.
+"""Servers and commands forked from a parent that has imported everything: a start costs milliseconds of CPU, not seconds.
 
 The child is a process of its own that goes the way of the command line (`tests/crash/forkserver.py`); it is killed, stopped
 and waited for like one that a person started. What a start really costs a person is measured and tested elsewhere.
@@ -12,8 +12,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +23,7 @@ from tests.servers.process import ROOT
 
 
 class Forked:
-    """A forked server, with the part of `subprocess.Popen` that tests use."""
+    """A forked command, with the part of `subprocess.Popen` that tests use."""
 
     def __init__(self, parent: Preloaded, pid: int) -> None:
         self.pid = pid
@@ -35,7 +36,7 @@ class Forked:
         """Raises TimeoutExpired."""
         code = self._parent.ended(self.pid, timeout)
         if code is None:
-            raise subprocess.TimeoutExpired("perdure serve", timeout or 0)
+            raise subprocess.TimeoutExpired("perdure", timeout or 0)
         return code
 
     def kill(self) -> None:
@@ -59,7 +60,8 @@ class Preloaded:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
-            env={**kept, "LANGGRAPH_STRICT_MSGPACK": "true"},
+            # Rich reads the look of its consoles once, when they are made.
+            env={**kept, "LANGGRAPH_STRICT_MSGPACK": "true", "NO_COLOR": "1", "COLUMNS": "200"},
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._orders: IO[bytes] = self._process.stdin
@@ -73,7 +75,28 @@ class Preloaded:
 
     def serve(self, environment: Mapping[str, str], folder: Path, log: Path) -> Forked:
         """`perdure serve`, started in the folder."""
-        order = {"environment": dict(environment), "log": str(log), "folder": str(folder)}
+        return self._start(["serve"], environment, folder, {"out": str(log)})
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str, limit_seconds: float
+    ) -> subprocess.CompletedProcess[str]:
+        """`perdure …`, typed in the folder, once it has ended. Raises TimeoutExpired."""
+        with tempfile.TemporaryDirectory() as place:
+            files = {name: Path(place) / name for name in ("in", "out", "err")}
+            files["in"].write_text(stdin)
+            command = self._start(arguments, environment, folder, {name: str(path) for name, path in files.items()})
+            try:
+                code = command.wait(limit_seconds)
+            finally:
+                command.kill()
+            return subprocess.CompletedProcess(
+                ["perdure", *arguments], code, files["out"].read_text(), files["err"].read_text()
+            )
+
+    def _start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, files: Mapping[str, str]
+    ) -> Forked:
+        order = {"arguments": [*arguments], "environment": {**environment}, "folder": str(folder), **files}
         with self._news:
             self._orders.write(json.dumps(order).encode() + b"\n")
             self._orders.flush()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import platform
 import sys
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
+from typer.models import CommandInfo
 
 from perdure import failpoints
-from perdure.cli import approvals, configuration, conversations, demo, doctor, files, people, serve, turns
+from perdure.cli import approvals, configuration, conversations, demo, doctor, files, nats, people, serve, turns
 from perdure.cli.chat import chat
 from perdure.cli.output import AsJson, Exit, hint, print_json, say
 from perdure.errors import ConfigurationError, PerdureError
@@ -24,6 +28,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve.serve)
+app.command()(nats.agent)
+app.command()(nats.gateway)
+app.command("nats-config")(nats.nats_config)
 app.command()(demo.demo)
 app.command()(chat)
 app.add_typer(conversations.app, name="conversations")
@@ -66,12 +73,26 @@ def version(as_json: AsJson = False) -> None:
         say(f"{name} {number}")
 
 
+@cache
+def program(word: str = "") -> Any:
+    """The parser for a command line that begins with this word. A name of a command or of a group gets that one alone: to
+    build every command with a flag for every setting would take longer than most of them run."""
+    narrow = copy.copy(app)
+    narrow.registered_commands = [each for each in app.registered_commands if _named(each) == word]
+    narrow.registered_groups = [each for each in app.registered_groups if each.name == word]
+    return get_command(narrow if narrow.registered_commands or narrow.registered_groups else app)
+
+
+def _named(command: CommandInfo) -> str:
+    return command.name or str(getattr(command.callback, "__name__", ""))
+
+
 def main() -> None:
     """Runs a command; errors that people can mend are told in sentences, without a stack."""
     try:
         if failpoints.refusal:
             raise ConfigurationError(failpoints.refusal)
-        app()
+        program(*sys.argv[1:2])()
     except ConfigurationError as error:
         for problem in error.problems:
             hint(problem, "red")
