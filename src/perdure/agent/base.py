@@ -121,6 +121,8 @@ class ServerInfo:
 
     mcp_servers: Sequence[McpHealth]
     database: DatabaseSize | None
+    nats: bool | None = None
+    """Whether NATS is there, over which the agents are reached; None where they are in this process."""
 
 
 @dataclass(frozen=True, slots=True)

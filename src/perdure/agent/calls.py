@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -15,6 +16,12 @@ from perdure.turns import ENDED, Person
 
 READ_SECONDS = 1.5
 """For what a person waits to see: every GET is answered within 2 s."""
+
+LOOKUP_SECONDS = 0.5
+"""Of that, for asking who has something."""
+
+REFRESH_SECONDS = 0.5
+"""For fetching the end of a turn with all before it."""
 
 REPEAT_SECONDS = 2.0
 """A request without an answer is sent again after so long, by the same id: what an agent took with it when it died is lost, and
@@ -98,8 +105,9 @@ class Calls:
         that reads as ended has its ending."""
         for conversation in await self._ended_unseen(rows):
             try:
-                await self._feed.refresh(agent, conversation)
-            except AgentUnavailable:
+                async with asyncio.timeout(REFRESH_SECONDS):
+                    await self._feed.refresh(agent, conversation)
+            except (AgentUnavailable, TimeoutError):
                 return
         await self._replica.apply(agent, rows)
 

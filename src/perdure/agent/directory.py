@@ -151,6 +151,11 @@ class Directory:
         """The agent of new conversations that name none: the only one, else the one that the setting names."""
         return next(iter(self._known)) if len(self._known) == 1 else self._default
 
+    @property
+    def is_connected(self) -> bool:
+        """To NATS."""
+        return self._connected
+
     def reach(self, agent: str) -> Reach:
         """Of an agent that nobody has heard of: `unreachable`."""
         known = self._known.get(agent)

@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.agent.calls import Calls
+from perdure.agent.calls import LOOKUP_SECONDS, Calls
 from perdure.agent.codec import from_json
 from perdure.agent.directory import Directory
-from perdure.errors import AgentUnavailable, NotFound, PerdureError
+from perdure.errors import AgentUnavailable, NotFound, NotReady
 from perdure.replication import JournalRows, Reach
 from perdure.store.replica import Replica
 from perdure.turns import Card, Conversation, Person, Turn
@@ -80,18 +80,24 @@ class Whereabouts:
     async def _everywhere(
         self, method: str, params: Mapping[str, Any], person: Person | None
     ) -> Mapping[str, Mapping[str, Any]]:
-        """The results of those agents that had one."""
+        """The results of those agents that had one. Raises AgentUnavailable when none had one and one did not answer."""
         asked = [agent for agent, reach in self._directory.reaches().items() if reach is Reach.REACHABLE]
         results = await asyncio.gather(
-            *(self._calls.read(agent, method, params, person) for agent in asked), return_exceptions=True
+            *(self._calls.read(agent, method, params, person, within_seconds=LOOKUP_SECONDS) for agent in asked),
+            return_exceptions=True,
         )
         found: dict[str, Mapping[str, Any]] = {}
+        silent: NotReady | None = None
         for agent, result in zip(asked, results, strict=True):
-            if isinstance(result, BaseException):
-                if not isinstance(result, PerdureError):
+            if isinstance(result, NotReady):
+                silent = result
+            elif isinstance(result, BaseException):
+                if not isinstance(result, NotFound):
                     raise result
             else:
                 found[agent] = result
+        if silent is not None and not found:
+            raise silent
         return found
 
     async def _check_complete(self) -> None:
