@@ -115,7 +115,7 @@ def test_every_make_target_that_a_page_names_exists() -> None:
 
 def test_every_command_is_explained() -> None:
     text = page("docs/commands.md")
-    shown = set(re.findall(r"`perdure ([a-z]+)", text))
+    shown = set(re.findall(r"`perdure ([a-z][a-z-]*)", text))
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     groups = {group.name for group in app.registered_groups}
     assert shown == commands | groups
