@@ -6,7 +6,7 @@ Bound to the event loop that uses it. Waiters sleep on a future and cost nothing
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,7 +45,7 @@ class LocalTransport:
         self._retain(event)
         watchers = self._watchers.get(event.conversation)
         if watchers:
-            size = _size(event.payload)
+            size = payload_size(event.payload)
             for watcher in watchers:
                 watcher.push(event, size)
 
@@ -77,6 +77,17 @@ class LocalTransport:
         self._tokens.pop(conversation, None)
         for watcher in self._watchers.get(conversation, ()):
             watcher.forget()
+
+    def watched(self) -> Collection[str]:
+        """The conversations that somebody watches now."""
+        return frozenset(self._watchers)
+
+    def cut_off(self, conversation: str) -> None:
+        """What follows in this conversation does not go on from what its watchers were told: they get what is queued, then
+        have to come again with their cursor. Retained tokens are gone."""
+        self._tokens.pop(conversation, None)
+        for watcher in self._watchers.pop(conversation, ()):
+            watcher.close()
 
     def ring(self, topic: str) -> None:
         for bell in self._bells.get(topic, ()):
@@ -242,18 +253,19 @@ def _wake(waiter: asyncio.Future[None] | None) -> None:
 
 
 def _leave(members: dict[str, list[Any]], key: str, member: object) -> None:
-    remaining = members[key]
-    remaining.remove(member)
-    if not remaining:
-        del members[key]
+    remaining = members.get(key, [])
+    if member in remaining:  # it was not cut off
+        remaining.remove(member)
+        if not remaining:
+            del members[key]
 
 
-def _size(value: Any) -> int:
+def payload_size(value: Any) -> int:
     """About the bytes a payload holds in memory as text."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict | Mapping):  # the first is found without asking the second, which is slow
-        return sum(len(str(key)) + _size(item) for key, item in value.items())
+        return sum(len(str(key)) + payload_size(item) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return sum(map(_size, value))
+        return sum(map(payload_size, value))
     return 8
