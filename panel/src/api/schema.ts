@@ -13,6 +13,7 @@ export interface AgentReply {
   default: boolean;
   problems: string[];
   uncovered_tools: string[];
+  reach: Reach;
 }
 
 export interface AgentsReply {
@@ -158,6 +159,7 @@ export interface ConversationReply {
   messages: (Record<string, unknown>)[];
   turns: TurnOfConversation[];
   state: Record<string, unknown> | null;
+  reach: Reach;
 }
 
 export interface ConversationSummary {
@@ -301,6 +303,8 @@ export interface PageTurnSummary {
   next: string | null;
 }
 
+export type Reach = "reachable" | "unreachable" | "disconnected";
+
 export interface ReadyReply {
   status: "ready" | "degraded" | "unready";
   reasons?: string[] | null;
@@ -319,6 +323,7 @@ export interface ServerReply {
   workers: WorkerReply[];
   mcp_servers: McpReply[];
   database: DatabaseReply | null;
+  nats: "connected" | "lost" | null;
 }
 
 export interface SpentReply {

@@ -117,7 +117,8 @@ async def watch(
     query: Annotated[StreamQuery, Query()], api: Api, person: Asker, last_event_id: LastEventId = None
 ) -> Response:
     """Server-sent events of the turn to watch: `token`, `message`, `trace`, `approval`, `reset`, `gone`, `ping`, and one terminal event,
-    `end` or `chat-error`, after which the stream closes unless `follow`."""
+    `end` or `chat-error`, after which the stream closes unless `follow`. A `chat-error` without an id, `code` `DEADLINE`: this
+    server does not wait for the turn any more, which goes on; the stream closes."""
     api.streams.check_open()
     conversation = checked_id(query.conversation, "conversation")
     after = cursor(last_event_id, query.after)
@@ -131,7 +132,7 @@ async def changes(
     query: Annotated[ChangesQuery, Query()], api: Api, person: Asker, last_event_id: LastEventId = None
 ) -> Response:
     """Server-sent events `conversation` and `turn`: what changed, with a durable cursor of its own; `reset`: read the
-    lists again, the cursor is not one of this journal. Never ends by itself."""
+    lists again, the cursor is not one of this journal; `reach`: whether an agent can be asked now. Never ends by itself."""
     api.streams.check_open()
     source = await api.agents.changes(person, after=cursor(last_event_id, query.after))
     return EventStream(api.streams, source, encode_change, never, person.name)

@@ -94,6 +94,9 @@ class ServerReply(Reply):
     workers: list[WorkerReply]
     mcp_servers: list[McpReply]
     database: DatabaseReply | None = Field(description="For operators.")
+    nats: Literal["connected", "lost"] | None = Field(
+        description="Over which agents are reached; null where they are in this process."
+    )
 
     @classmethod
     def of(cls, info: ServerInfo, person: Person) -> ServerReply:
@@ -109,6 +112,7 @@ class ServerReply(Reply):
             ],
             mcp_servers=[McpReply.of(health) for health in info.mcp_servers],
             database=DatabaseReply(path=found.path, bytes=found.bytes, wal_bytes=found.wal_bytes) if found else None,
+            nats=None if info.nats is None else "connected" if info.nats else "lost",
         )
 
 

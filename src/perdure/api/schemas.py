@@ -11,6 +11,7 @@ from perdure.agent.base import AgentInfo, Transcript, TurnDetail
 from perdure.agent.ids import message_of_turn
 from perdure.api.cards import CallReply, CardReply
 from perdure.api.shapes import PageQuery, Reply, Request
+from perdure.replication import Reach
 from perdure.turns import Accepted, Attempt, Conversation, Origin, Spent, Turn, TurnStatus
 
 WHEN_BUSY = ("reject", "enqueue", "interrupt")
@@ -344,6 +345,10 @@ class ConversationReply(ConversationSummary):
     )
     turns: list[TurnOfConversation] = Field(description="Oldest first.")
     state: dict[str, Any] | None = Field(description="The values of a graph without a `messages` channel.")
+    reach: Reach = Field(
+        description="Unless `reachable`, its agent is away: this is what was copied of it before. `disconnected`: this server has "
+        "lost NATS."
+    )
 
     @classmethod
     def of_transcript(cls, transcript: Transcript) -> ConversationReply:
@@ -353,6 +358,7 @@ class ConversationReply(ConversationSummary):
             messages=[dict(message) for message in transcript.messages],
             turns=[TurnOfConversation.of(turn) for turn in transcript.turns],
             state=None if transcript.state is None else dict(transcript.state),
+            reach=transcript.reach,
         )
 
 
@@ -365,6 +371,7 @@ class AgentReply(Reply):
     uncovered_tools: list[str] = Field(
         description="Tools of a user's graph outside Perdure's tool node: they are not gated and may run twice."
     )
+    reach: Reach = Field(description="Whether it can be asked now. One that is in this process always can.")
 
     @classmethod
     def of(cls, agent: AgentInfo) -> AgentReply:
@@ -376,6 +383,7 @@ class AgentReply(Reply):
                 "default": agent.default,
                 "problems": list(agent.problems),
                 "uncovered_tools": list(agent.uncovered_tools),
+                "reach": agent.reach,
             }
         )
 

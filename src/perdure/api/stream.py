@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from perdure.api.wire import dumps
 from perdure.errors import BadRequest, NotReady, Unauthorized
-from perdure.events import Event, Frame, Gone, ListsReset
+from perdure.events import Event, EventKind, Frame, Gone, ListsReset, Reached, Unfollowed
 from perdure.transport.base import SlowWatcher
 from perdure.turns import Change
 
@@ -282,17 +282,21 @@ async def _close(source: AsyncIterator[Any]) -> None:
 # -- frames -----------------------------------------------------------------------------------------------------------
 
 
-def encode_frame(frame: Frame | Gone) -> bytes:
+def encode_frame(frame: Frame | Gone | Unfollowed) -> bytes:
     if isinstance(frame, Event):
         return _frame(frame.kind, frame.wire(), frame.seq)
     if isinstance(frame, Gone):
         return _frame("gone", frame.wire(), None)
+    if isinstance(frame, Unfollowed):
+        return _frame(EventKind.CHAT_ERROR, frame.wire(), None)
     return _frame("reset", frame.wire(), None)
 
 
-def encode_change(change: Change | ListsReset) -> bytes:
+def encode_change(change: Change | ListsReset | Reached) -> bytes:
     if isinstance(change, ListsReset):
         return _frame("reset", change.wire(), None)
+    if isinstance(change, Reached):
+        return _frame("reach", change.wire(), None)
     data = {
         "number": change.number,
         "kind": change.kind,
@@ -310,12 +314,12 @@ def _frame(event: str, data: Any, id: int | None) -> bytes:
     return b"event: " + event.encode() + b"\ndata: " + dumps(data) + tail
 
 
-def ends_turn(frame: Frame | Gone) -> bool:
+def ends_turn(frame: Frame | Gone | Unfollowed) -> bool:
     return ends_conversation(frame) or (isinstance(frame, Event) and frame.terminal)
 
 
-def ends_conversation(frame: Frame | Gone) -> bool:
-    return isinstance(frame, Gone)
+def ends_conversation(frame: Frame | Gone | Unfollowed) -> bool:
+    return isinstance(frame, Gone | Unfollowed)
 
 
 def never(item: Any) -> bool:

@@ -41,7 +41,7 @@ from perdure.errors import (
     TurnNotResumable,
     UnknownCard,
 )
-from perdure.events import Event, EventKind, Frame, Gone, ListsReset
+from perdure.events import Event, EventKind, Frame, Gone, ListsReset, Reached, Unfollowed
 from perdure.forks import Branch, DatabaseSize, Forked, WorkerInfo
 from perdure.store.base import Decided, Page, StoredCall
 from perdure.transport.local import LocalTransport
@@ -151,10 +151,10 @@ class FakeAgents:
     problems: Sequence[str] = ()
     uncovered: Sequence[str] = ()
     history: list[Mapping[str, Any]] = field(default_factory=list)
-    recorded: list[Frame | Gone] = field(default_factory=list)
+    recorded: list[Frame | Gone | Unfollowed] = field(default_factory=list)
     ends_after_recorded: bool = False
     """What `follow` replays before it goes live."""
-    recorded_changes: list[Change | ListsReset] = field(default_factory=list)
+    recorded_changes: list[Change | ListsReset | Reached] = field(default_factory=list)
     keys: dict[str, tuple[str, Accepted]] = field(default_factory=dict)
     followers_left: int = 0
     traced: Mapping[str, Any] = field(default_factory=dict)
@@ -356,12 +356,12 @@ class FakeAgents:
 
     async def follow(
         self, person: Person, conversation: str, *, after: int | None, follow: bool
-    ) -> AsyncIterator[Frame | Gone]:
+    ) -> AsyncIterator[Frame | Gone | Unfollowed]:
         self._asked("follow", person=person, conversation=conversation, after=after, follow=follow)
         self._own(person, conversation)
         return self._frames(conversation, follow)
 
-    async def _frames(self, conversation: str, follow: bool) -> AsyncIterator[Frame | Gone]:
+    async def _frames(self, conversation: str, follow: bool) -> AsyncIterator[Frame | Gone | Unfollowed]:
         try:
             with self.transport.subscribe(conversation) as live:
                 for frame in self.recorded:
@@ -375,11 +375,11 @@ class FakeAgents:
         finally:
             self.followers_left += 1
 
-    async def changes(self, person: Person, *, after: int | None) -> AsyncIterator[Change | ListsReset]:
+    async def changes(self, person: Person, *, after: int | None) -> AsyncIterator[Change | ListsReset | Reached]:
         self._asked("changes", person=person, after=after)
         return self._changes()
 
-    async def _changes(self) -> AsyncIterator[Change | ListsReset]:
+    async def _changes(self) -> AsyncIterator[Change | ListsReset | Reached]:
         with self.transport.listen("changes") as bell:
             while True:
                 while self.recorded_changes:

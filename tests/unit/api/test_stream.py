@@ -15,7 +15,7 @@ import pytest
 from perdure.api.auth import ADMIN
 from perdure.api.stream import Ending, Streams, encode_frame
 from perdure.errors import NotReady
-from perdure.events import Event, EventKind, Gone, ListsReset, Reset
+from perdure.events import Event, EventKind, Gone, ListsReset, Reached, Reset, Unfollowed
 from perdure.turns import Change
 
 from .conftest import AT, FakeAgents, Running
@@ -274,6 +274,27 @@ async def test_the_stream_of_a_deleted_conversation_says_so_and_ends_cleanly(
     watcher = await Watcher.open(server, path)
     await watcher.until(FINAL_CHUNK)
     assert watcher.body.split("\n\n")[1] == 'event: gone\ndata: {"conversation":"mine"}'
+
+
+@pytest.mark.parametrize("path", [WATCH, WATCH + "&follow=1"])
+async def test_a_turn_that_is_followed_no_more_is_told_without_an_id_and_the_stream_ends_cleanly(
+    server: Running, agents: FakeAgents, path: str
+) -> None:
+    agents.recorded = [Unfollowed("mine", "t1", 900.0)]
+    agents.ends_after_recorded = True
+    watcher = await Watcher.open(server, path)
+    await watcher.until(FINAL_CHUNK)
+    event, data, *rest = watcher.body.split("\n\n")[1].split("\n")
+    assert (event, rest) == ("event: chat-error", [])
+    told = json.loads(data.removeprefix("data: "))
+    assert (told["turn"], told["status"], told["code"]) == ("t1", "running", "DEADLINE")
+
+
+async def test_the_reach_of_an_agent_has_no_id(server: Running, agents: FakeAgents) -> None:
+    agents.recorded_changes = [Reached("agent", "unreachable"), Change(7, "turn", "c1", "t1", "running", AT)]
+    watcher = await Watcher.open(server, "/api/events")
+    await watcher.until(b"id: 7\n\n")
+    assert watcher.body.split("\n\n")[1] == 'event: reach\ndata: {"agent":"agent","reach":"unreachable"}'
 
 
 async def test_a_reset_of_the_lists_has_no_id(server: Running, agents: FakeAgents) -> None:
