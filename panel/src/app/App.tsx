@@ -15,10 +15,17 @@ import { Failed, NotFound } from "./Failed";
 import { LineContext } from "./line";
 import { Shell } from "./Shell";
 
-const TurnsPage = lazy(() => import("../operator/TurnsPage"));
-const TurnPage = lazy(() => import("../operator/TurnPage"));
-const InboxPage = lazy(() => import("../operator/InboxPage"));
-const ServerPage = lazy(() => import("../operator/ServerPage"));
+/** Parts that come after the chat: fetched as soon as it stands, so that they open also when the server is away by then. */
+const loadOperator = {
+  TurnsPage: () => import("../operator/TurnsPage"),
+  TurnPage: () => import("../operator/TurnPage"),
+  InboxPage: () => import("../operator/InboxPage"),
+  ServerPage: () => import("../operator/ServerPage"),
+};
+const TurnsPage = lazy(loadOperator.TurnsPage);
+const TurnPage = lazy(loadOperator.TurnPage);
+const InboxPage = lazy(loadOperator.InboxPage);
+const ServerPage = lazy(loadOperator.ServerPage);
 
 const client = newClient();
 
@@ -36,6 +43,9 @@ export function App() {
 
 function Page() {
   const line = useChanges();
+  useEffect(() => {
+    for (const load of Object.values(loadOperator)) void load();
+  }, []);
   useCourier();
   useEffect(watchEscape, []);
   const t = useWords();
