@@ -36,8 +36,13 @@ PLACES = (
 )
 """What each guards is said where it is called. `before`: nothing of it has happened; `after`: it is durable or done."""
 
-NAMES = tuple(f"{place}.{side}" for place in PLACES for side in ("before", "after"))
+NATS_PLACES = ("publish", "accept_reply")
+"""Those that only a process on NATS passes: an event on its way to the stream; the answer to an accepted request."""
 
+NAMES = tuple(f"{place}.{side}" for place in PLACES for side in ("before", "after"))
+NATS_NAMES = tuple(f"{place}.{side}" for place in NATS_PLACES for side in ("before", "after"))
+
+_KNOWN = NAMES + NATS_NAMES
 _ACTIONS = frozenset({"kill", "pause", "error"})
 
 
@@ -86,8 +91,8 @@ def parse(text: str) -> dict[str, tuple[str, int]]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, rest = part.partition(":")
         action, _, count = rest.partition("@")
-        if name not in NAMES:
-            raise ValueError(f"unknown failpoint {name!r}; known: {', '.join(NAMES)}")
+        if name not in _KNOWN:
+            raise ValueError(f"unknown failpoint {name!r}; known: {', '.join(_KNOWN)}")
         if action not in _ACTIONS:
             raise ValueError(f"unknown failpoint action {action!r}; known: {', '.join(sorted(_ACTIONS))}")
         if count and not (count.isascii() and count.isdigit() and int(count) > 0):

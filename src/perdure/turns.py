@@ -269,6 +269,16 @@ DECISIONS: Mapping[str, frozenset[DecisionKind]] = {
 }
 """By the card's kind."""
 
+DECISION_FIELDS: Mapping[str, frozenset[str]] = {
+    DecisionKind.APPROVE: frozenset({"arguments", "note"}),
+    DecisionKind.DENY: frozenset({"note"}),
+    DecisionKind.HAPPENED: frozenset({"result", "note"}),
+    DecisionKind.RETRY: frozenset({"note"}),
+    DecisionKind.GIVE_UP: frozenset({"note"}),
+    DecisionKind.ANSWER: frozenset({"value", "note"}),
+}
+"""What may be said with each decision."""
+
 EXPIRY = "expiry"
 """Who denies an approval that nobody decided in time."""
 

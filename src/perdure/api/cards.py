@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -14,18 +13,9 @@ from perdure.effects import INTERRUPT
 from perdure.errors import BadRequest
 from perdure.ledger import NOT_UNCERTAIN, CallState
 from perdure.store.base import Decided, StoredCall
-from perdure.turns import DECISIONS, Card, CardState, DecisionKind, Turn, TurnStatus, Verdict
+from perdure.turns import DECISION_FIELDS, DECISIONS, Card, CardState, DecisionKind, Turn, TurnStatus, Verdict
 
 MAX_NOTE = 4_000
-
-_GOES_WITH: Mapping[str, frozenset[str]] = {
-    DecisionKind.APPROVE: frozenset({"arguments", "note"}),
-    DecisionKind.DENY: frozenset({"note"}),
-    DecisionKind.HAPPENED: frozenset({"result", "note"}),
-    DecisionKind.RETRY: frozenset({"note"}),
-    DecisionKind.GIVE_UP: frozenset({"note"}),
-    DecisionKind.ANSWER: frozenset({"value", "note"}),
-}
 
 
 # -- what it takes ----------------------------------------------------------------------------------------------------
@@ -63,12 +53,12 @@ class DecisionRequest(Request):
 
     @model_validator(mode="after")
     def _fields_that_fit(self) -> DecisionRequest:
-        allowed = _GOES_WITH.get(self.decision)
+        allowed = DECISION_FIELDS.get(self.decision)
         if allowed is None:
             return self  # refused with the names that the card takes, once it is known
         for name in ("arguments", "note", "result", "value"):
             if getattr(self, name) is not None and name not in allowed:
-                fits = " and ".join(f"`{kind}`" for kind, fields in _GOES_WITH.items() if name in fields)
+                fits = " and ".join(f"`{kind}`" for kind, fields in DECISION_FIELDS.items() if name in fields)
                 raise ValueError(f"`{name}` goes with {fits}, not with `{self.decision}`.")
         if self.decision == DecisionKind.ANSWER and "value" not in self.model_fields_set:
             raise ValueError("`answer` needs the `value`; null is one, too.")

@@ -1,0 +1,1 @@
+"""Everything that can be asked of an agent on its subject: `table`."""
