@@ -33,6 +33,9 @@ JOURNAL_LIMIT_BYTES = 32 * 1024 * 1024
 APPLICATION_ID = 0x50524455
 """`PRDU`: how the file says that it is ours."""
 
+REPLICA_ID = 0x50524452
+"""`PRDR`: the same of a gateway's file, which holds copies of journals."""
+
 WHOLE_CHECK_BYTES = 64 * 1024 * 1024
 """Up to this size the whole file is checked at start (about 0.2 s); above it only the tables that steer turns, so that a
 server with a file of gigabytes is ready within seconds. `perdure doctor` and every backup check the whole."""
@@ -74,13 +77,15 @@ def prepare_place(path: Path, *, allow_unsafe_file_system: bool = False) -> None
         ) from error
 
 
-def open_writer(path: Path, *, synchronous: str = SYNCHRONOUS, vfs: str | None = None) -> Connection:
-    """The one connection that writes. Raises DatabaseUnusable with what to do."""
+def open_writer(
+    path: Path, *, synchronous: str = SYNCHRONOUS, vfs: str | None = None, application_id: int = APPLICATION_ID
+) -> Connection:
+    """The one connection that writes; of this kind of file. Raises DatabaseUnusable with what to do."""
     _refuse_old_sqlite()
     with refusals(path):
         connection = Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         try:
-            _refuse_foreign(connection, path)
+            refuse_foreign(connection, path, application_id)
             _set_modes(connection, path, synchronous)
             _refuse_damaged(connection, path)
         except BaseException:
@@ -135,12 +140,20 @@ def _refuse_old_sqlite() -> None:
         )
 
 
-def _refuse_foreign(connection: apsw.Connection, path: Path) -> None:
-    """A file of another program is left as it is."""
+def refuse_foreign(connection: apsw.Connection, path: Path, application_id: int) -> None:
+    """A file of another program, or of another kind, is left as it is."""
     mark = scalar(connection, "PRAGMA application_id")
     empty = scalar(connection, "SELECT count(*) FROM sqlite_schema") == 0
-    if mark != APPLICATION_ID and not (empty and mark == 0):
-        raise DatabaseUnusable(f"{path} is the database of another program. Name another file with --database.")
+    if mark == application_id or (empty and mark == 0):
+        return
+    reason = _OTHER_KINDS.get(mark, "is the database of another program. Name another file with --database.")
+    raise DatabaseUnusable(f"{path} {reason}")
+
+
+_OTHER_KINDS = {
+    APPLICATION_ID: "holds the journal of an agent. A gateway keeps a file of its own: name another one with --database.",
+    REPLICA_ID: "is the file of a gateway, which holds copies of its agents' journals. Name another one with --database.",
+}
 
 
 def _set_modes(connection: apsw.Connection, path: Path, synchronous: str) -> None:

@@ -35,7 +35,9 @@ def known(folder: Path = FOLDER) -> list[Migration]:
     return found
 
 
-def migrate(connection: apsw.Connection, path: Path, folder: Path = FOLDER) -> Path | None:
+def migrate(
+    connection: apsw.Connection, path: Path, folder: Path = FOLDER, *, application_id: int = APPLICATION_ID
+) -> Path | None:
     """Brings the schema up to date. Returns the copy made first when a database in use was upgraded.
 
     Raises DatabaseUnusable when the file was written by a newer Perdure. A failing step changes nothing.
@@ -52,7 +54,7 @@ def migrate(connection: apsw.Connection, path: Path, folder: Path = FOLDER) -> P
     copy = _copied_first(connection, path, current) if due else None
     for migration in due:
         failpoint("migrate.before")
-        _apply(connection, migration)
+        _apply(connection, migration, application_id)
         failpoint("migrate.after")
     return copy
 
@@ -67,11 +69,11 @@ def _copied_first(connection: apsw.Connection, path: Path, current: int) -> Path
     return copy
 
 
-def _apply(connection: apsw.Connection, migration: Migration) -> None:
+def _apply(connection: apsw.Connection, migration: Migration, application_id: int) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(migration.path.read_text(encoding="utf-8"))
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA application_id = {application_id}")
         connection.execute(f"PRAGMA user_version = {migration.number}")
         connection.execute("COMMIT")
     except BaseException:

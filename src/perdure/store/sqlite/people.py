@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import apsw
 
@@ -12,57 +11,45 @@ from perdure.clock import Clock
 from perdure.events import Event
 from perdure.failpoints import failpoint
 from perdure.store.base import Decided, Notify
-from perdure.store.sqlite import acceptance, audit, decisions, maintenance, search, tokens
+from perdure.store.sqlite import acceptance, audit, decisions, maintenance, search
 from perdure.store.sqlite.acceptance import NumberNeeded
 from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.checkpointer import Checkpoints
-from perdure.store.sqlite.claims import Owner
-from perdure.store.sqlite.fenced import ignore_outcome
+from perdure.store.sqlite.house import House
 from perdure.store.sqlite.journal import QUERIES, Told, ending, publish, require_conversation
 from perdure.store.sqlite.keys import repeated_request
 from perdure.store.sqlite.listing import Messages
-from perdure.store.sqlite.readers import Readers
-from perdure.store.sqlite.reading import Reading
+from perdure.store.sqlite.opening import Opened
 from perdure.store.sqlite.rows import clean, conversation_from
-from perdure.store.sqlite.writer import Writer
 from perdure.turns import (
     Accepted,
     Conversation,
     Limits,
     NewTurn,
     RequestKey,
-    Role,
-    Token,
     Turn,
     TurnStatus,
     Verdict,
 )
 
-T = TypeVar("T")
 
-
-class PeoplesVerbs(Reading):
+class PeoplesVerbs(House):
     """The half of `perdure.store.base.Store` that writes what people ask for."""
 
     def __init__(
         self,
-        readers: Readers,
+        opened: Opened,
         messages: Messages,
-        owner: Owner,
         limits: Limits,
         *,
-        writer: Writer,
         clock: Clock,
         notify: Notify,
-        checkpoints: Checkpoints,
+        state_types: Collection[str],
+        vfs: str | None,
     ) -> None:
-        super().__init__(readers, messages, owner, limits)
-        self._writer = writer
-        self._clock = clock
-        self._notify = notify
-        self._checkpoints = checkpoints
+        super().__init__(opened, messages, limits, clock=clock, notify=notify, vfs=vfs)
+        self._checkpoints = Checkpoints(self._readers, state_types=state_types)
         self._live: dict[str, SQLiteAttempt] = {}
-        self._used: dict[str, datetime] = {}
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -195,35 +182,7 @@ class PeoplesVerbs(Reading):
         while await self._writer.submit(maintenance.vacuum):
             pass
 
-    # -- tokens -------------------------------------------------------------------------------------------------------
-
-    async def create_token(self, name: str, role: Role, secret_hash: str, *, by: str) -> Token:
-        now = self._clock.now()
-        return await self._commit(lambda connection: tokens.create(connection, name, role, secret_hash, by=by, now=now))
-
-    async def revoke_token(self, name: str, *, by: str) -> Token:
-        now = self._clock.now()
-        return await self._commit(lambda connection: tokens.revoke(connection, name, by=by, now=now))
-
-    async def token_of(self, secret_hash: str) -> Token | None:
-        found = self._readers.look(lambda connection: tokens.holder(connection, secret_hash))
-        if found is not None:
-            self._note_use(found.name)
-        return found
-
-    def _note_use(self, name: str) -> None:
-        """Once a minute, and nobody waits for it: a use that is not noted is no reason to refuse one."""
-        minute = self._clock.now().replace(second=0, microsecond=0)
-        if self._used.get(name) == minute:
-            return
-        self._used[name] = minute
-        future = self._writer.submit(lambda connection: tokens.used(connection, name, minute), patient=True)
-        future.add_done_callback(ignore_outcome)
-
     # -- inside -------------------------------------------------------------------------------------------------------
-
-    async def _commit(self, transaction: Callable[[apsw.Connection], T], *topics: str) -> T:
-        return await self._writer.submit(transaction, committed=lambda _: self._ring(*topics))
 
     async def _tell(self, transaction: Callable[[apsw.Connection], Told], *topics: str) -> Any:
         """Publishes what the transaction committed; then its result, or its refusal is raised."""
@@ -242,7 +201,3 @@ class PeoplesVerbs(Reading):
     def _publish(self, events: Sequence[Event]) -> None:
         for event in events:
             publish(self._notify, event)
-
-    def _ring(self, *topics: str) -> None:
-        for topic in topics:
-            self._notify.ring(topic)

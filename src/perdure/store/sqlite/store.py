@@ -3,45 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import socket
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import apsw
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from perdure.clock import Clock
-from perdure.errors import PerdureError
 from perdure.failpoints import failpoint
-from perdure.forks import DatabaseSize
 from perdure.store.base import LeasedAttempt, Notify, Recovered
 from perdure.store.sqlite import claims, decisions, maintenance
 from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.authority import Authority, ReadOnly
 from perdure.store.sqlite.backup import copy_into
-from perdure.store.sqlite.checkpointer import Checkpointer, Checkpoints
-from perdure.store.sqlite.claims import Claimed, Owner
-from perdure.store.sqlite.database import SYNCHRONOUS, Connection, open_reader, open_writer, prepare_place, refusals
+from perdure.store.sqlite.checkpointer import Checkpointer
+from perdure.store.sqlite.claims import Claimed
+from perdure.store.sqlite.database import SYNCHRONOUS, open_reader
 from perdure.store.sqlite.fenced import AttemptTools, Fenced
-from perdure.store.sqlite.journal import QUERIES, Told, publish
-from perdure.store.sqlite.lock import DatabaseLock, Holder
-from perdure.store.sqlite.migrations import migrate
+from perdure.store.sqlite.journal import Told, publish
+from perdure.store.sqlite.opening import JOURNAL, Opened, open_database
 from perdure.store.sqlite.outbox import Outgoing
-from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.rendering import messages
-from perdure.store.sqlite.rows import micros
-from perdure.store.sqlite.space import check_room
-from perdure.store.sqlite.writer import Writer
 from perdure.turns import Limits, Outcome
-
-_log = logging.getLogger(__name__)
 
 
 async def open_store(
@@ -61,45 +47,16 @@ async def open_store(
     `version` is told to whoever finds the lock; `state_types` (`module:Class`) may be read back beside the types of the
     graphs. Raises DatabaseUnusable with what to do.
     """
-    holder = Holder(os.getpid(), socket.gethostname(), uuid4().hex, version)
-
-    def opened() -> _Opened:
-        place = path.absolute()  # readers open it later, wherever the process has moved to by then
-        prepare_place(place, allow_unsafe_file_system=allow_unsafe_file_system)
-        lock = DatabaseLock(place, holder)
-        try:
-            return _open(place, lock, clock, synchronous, vfs)
-        except BaseException:
-            lock.release()
-            raise
-
-    return SQLiteStore(
-        await asyncio.to_thread(opened), clock=clock, limits=limits, notify=notify, state_types=state_types, vfs=vfs
+    opened = await open_database(
+        path,
+        JOURNAL,
+        clock=clock,
+        version=version,
+        synchronous=synchronous,
+        vfs=vfs,
+        allow_unsafe_file_system=allow_unsafe_file_system,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    path: Path
-    lock: DatabaseLock
-    connection: Connection
-    owner: Owner
-    upgraded_from: Path | None
-
-
-def _open(path: Path, lock: DatabaseLock, clock: Clock, synchronous: str, vfs: str | None) -> _Opened:
-    connection = open_writer(path, synchronous=synchronous, vfs=vfs)
-    try:
-        with refusals(path):
-            copy = migrate(connection, path)
-            holder = lock.holder
-            started = {"owner": holder.owner, "version": holder.version, "now": micros(clock.now())}
-            row = QUERIES.one(connection, "boot_start", **started)
-        assert row is not None
-        return _Opened(path, lock, connection, Owner(holder.owner, row["number"]), copy)
-    except BaseException:
-        connection.close()
-        raise
+    return SQLiteStore(opened, clock=clock, limits=limits, notify=notify, state_types=state_types, vfs=vfs)
 
 
 class SQLiteStore(Outgoing):
@@ -107,7 +64,7 @@ class SQLiteStore(Outgoing):
 
     def __init__(
         self,
-        opened: _Opened,
+        opened: Opened,
         *,
         clock: Clock,
         limits: Limits,
@@ -115,27 +72,10 @@ class SQLiteStore(Outgoing):
         state_types: Collection[str],
         vfs: str | None,
     ) -> None:
-        self.path = opened.path
-        self.lock = opened.lock
-        self.upgraded_from = opened.upgraded_from
-        """The copy that was made before the schema was upgraded, None when there was nothing to upgrade."""
-
+        super().__init__(opened, self._render, limits, clock=clock, notify=notify, state_types=state_types, vfs=vfs)
         self._vfs = vfs
-        readers = Readers(lambda: open_reader(opened.path, vfs=vfs))
-        self._checkpoints = Checkpoints(readers, state_types=state_types)
-        super().__init__(
-            readers,
-            self._render,
-            opened.owner,
-            limits,
-            writer=Writer(opened.connection, asyncio.get_running_loop()),
-            clock=clock,
-            notify=notify,
-            checkpoints=self._checkpoints,
-        )
         self._abandoned: set[asyncio.Task[None]] = set()
         self._tools = AttemptTools(self._writer, clock, notify, self._saver, self._forget_live)
-        self._closed = False
 
     # -- the engine's verbs -------------------------------------------------------------------------------------------
 
@@ -203,22 +143,9 @@ class SQLiteStore(Outgoing):
 
     # -- the house ----------------------------------------------------------------------------------------------------
 
-    async def statistics(self) -> Mapping[str, float]:
-        now = self._clock.now()
-        return await self._readers.run(
-            lambda connection: maintenance.statistics(connection, self.path, self._writer.counts, now)
-        )
-
     @property
     def owner_name(self) -> str:
         return self._owner.name
-
-    async def size(self) -> DatabaseSize:
-        return maintenance.size_of(self.path)
-
-    async def check(self) -> None:
-        await self._writer.submit(lambda connection: QUERIES.run(connection, "boot_probe", number=self._owner.boot))
-        await asyncio.to_thread(check_room, self.path)
 
     async def prune(self, older_than: datetime, *, dry_run: bool) -> Mapping[str, int]:
         counts: Counter[str] = Counter()
@@ -265,27 +192,10 @@ class SQLiteStore(Outgoing):
 
         await asyncio.to_thread(copy)
 
-    def announce(self, address: str, token_file: Path | None) -> None:
-        """Tells commands, by the lock file, where this server listens and where its token is."""
-        self.lock.announce(address, token_file)
-
     async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
         if self._abandoned:
             await asyncio.wait(self._abandoned)
-        now = micros(self._clock.now())
-        try:
-            await self._writer.submit(
-                lambda connection: QUERIES.run(connection, "boot_end", number=self._owner.boot, now=now)
-            )
-        except PerdureError as error:
-            _log.error("the end of this start could not be noted: %s", error.message)
-        finally:
-            await self._readers.close()
-            await self._writer.close()
-            self.lock.release()
+        await super().close()
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
