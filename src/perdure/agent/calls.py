@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from perdure.agent.codec import Unreadable, from_json, to_json
 from perdure.agent.directory import Asks, Directory
 from perdure.agent.ids import new_id
-from perdure.errors import AgentUnavailable
+from perdure.errors import AgentUnavailable, NotReady
 from perdure.replication import JournalRows, Reach
 from perdure.store.replica import Replica
 from perdure.turns import ENDED, Person
@@ -26,6 +26,9 @@ REFRESH_SECONDS = 0.5
 REPEAT_SECONDS = 2.0
 """A request without an answer is sent again after so long, by the same id: what an agent took with it when it died is lost, and
 the one that follows it answers."""
+
+PAUSE_SECONDS = 0.25
+"""Before an agent that did not answer, or takes nothing now, is asked again."""
 
 
 class Feed(Protocol):
@@ -74,16 +77,27 @@ class Calls:
         *,
         within_seconds: float | None = None,
     ) -> Mapping[str, Any]:
-        """Waits for an agent that is away: one that starts again comes back within that time. The same request may arrive
-        more than once. Raises AgentUnavailable."""
-        left = self._wait_seconds if within_seconds is None else within_seconds
-        request_id = new_id()
-        while left > REPEAT_SECONDS * 1.5:
+        """Waits for an agent that is away or takes nothing now: one that starts again comes back within that time. The same
+        request may arrive more than once. Raises AgentUnavailable, NotReady."""
+        whole = self._wait_seconds if within_seconds is None else within_seconds
+        now = asyncio.get_running_loop().time
+        deadline, request_id = now() + whole, new_id()
+        while True:
+            left = deadline - now()
+            within = REPEAT_SECONDS if left > REPEAT_SECONDS * 1.5 else max(left, PAUSE_SECONDS)
             try:
-                return await self._once(agent, method, _with(params, person), REPEAT_SECONDS, request_id)
-            except AgentUnavailable:
-                left -= REPEAT_SECONDS
-        return await self._once(agent, method, _with(params, person), left, request_id)
+                return await self._once(agent, method, _with(params, person), within, request_id)
+            except NotReady as error:
+                if deadline - now() < PAUSE_SECONDS:
+                    raise self._told(agent, whole, error) from error
+                if not isinstance(error, AgentUnavailable):
+                    request_id = new_id()  # it took nothing: it stops, and another process of it may be there soon
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    def _told(self, agent: str, seconds: float, error: NotReady) -> NotReady:
+        if not isinstance(error, AgentUnavailable):
+            return error
+        return AgentUnavailable(_silent(agent, self._directory.reach(agent), seconds))
 
     async def _once(
         self, agent: str, method: str, params: Mapping[str, Any], within_seconds: float, request_id: str
@@ -124,6 +138,14 @@ _AWAY: Mapping[Reach, str] = {
     Reach.UNREACHABLE: "The agent {agent!r} does not answer now. Try again when it is back.",
     Reach.DISCONNECTED: "This server has lost NATS, over which it reaches the agent {agent!r}. Try again in a moment.",
 }
+
+
+def _silent(agent: str, reach: Reach, seconds: float) -> str:
+    lost = " This server has lost NATS." if reach is Reach.DISCONNECTED else ""
+    return (
+        f"The agent {agent!r} did not answer within {seconds:g} s.{lost} What was said may have arrived: send it again with the "
+        "same Idempotency-Key."
+    )
 
 
 def _with(params: Mapping[str, Any], person: Person | None) -> Mapping[str, Any]:
