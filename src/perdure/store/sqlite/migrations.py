@@ -51,7 +51,7 @@ def migrate(
             "restore the copy that the newer one made before it upgraded the file."
         )
     due = migrations[current:]
-    copy = _copied_first(connection, path, current) if due else None
+    copy = copied_first(connection, path, current) if due else None
     for migration in due:
         failpoint("migrate.before")
         _apply(connection, migration, application_id)
@@ -59,7 +59,7 @@ def migrate(
     return copy
 
 
-def _copied_first(connection: apsw.Connection, path: Path, current: int) -> Path | None:
+def copied_first(connection: apsw.Connection, path: Path, current: int) -> Path | None:
     """A database that no server ever used holds nothing worth a copy (a first start that was cut, too)."""
     if current == 0 or scalar(connection, "SELECT count(*) FROM boots") == 0:
         return None

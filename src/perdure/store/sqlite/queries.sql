@@ -708,6 +708,10 @@ INSERT INTO searchable (conversation, message) VALUES (:conversation, :message)
 -- The number of a message that can be found.
 SELECT doc FROM searchable WHERE conversation = :conversation AND message = :message
 
+-- searchables --
+-- The messages of a conversation that can be found.
+SELECT message FROM searchable WHERE conversation = :conversation
+
 -- searchable_remove --
 -- A message that can be found no more.
 DELETE FROM searchable WHERE doc = :doc

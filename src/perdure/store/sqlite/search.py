@@ -52,6 +52,14 @@ def keep_messages(
             _keep(connection, conversation, owner, message["id"], message["content"])
 
 
+def keep_unknown(
+    connection: apsw.Connection, conversation: str, owner: str, messages: Iterable[Mapping[str, Any]]
+) -> None:
+    """Those that cannot be found yet."""
+    found = {row["message"] for row in QUERIES.all(connection, "searchables", conversation=conversation)}
+    keep_messages(connection, conversation, owner, (each for each in messages if clean(each["id"]) not in found))
+
+
 def forget(connection: apsw.Connection, conversation: str) -> None:
     """Before the conversation's row is deleted."""
     QUERIES.run(connection, "words_forget", conversation=conversation)
