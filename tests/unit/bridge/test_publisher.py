@@ -1,0 +1,247 @@
+"""The publisher over a real journal, with a stream that a test steers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from perdure import failpoints
+from perdure.bridge.publisher import Publisher
+from perdure.clock import SystemClock
+from perdure.events import EventKind
+from perdure.transport.nats.connection import Connection
+from perdure.transport.nats.stream import StreamMissing
+from perdure.turns import Accepted, TurnStatus
+from tests.unit.bridge.house import AGENT, AgentHouse, SteeredStream, applied, eventually, open_agent_house
+from tests.unit.engine.graphs import World, agent, chain
+from tests.unit.engine.house import folded, hosted
+
+
+def publisher_of(house: AgentHouse, stream: SteeredStream) -> Publisher:
+    line = cast(Connection, stream.line)
+    return Publisher(AGENT, house.store, stream, stream, connection=line, clock=SystemClock())
+
+
+@asynccontextmanager
+async def publishing(
+    path: Path, *graphs: Any, stream: SteeredStream | None = None
+) -> AsyncIterator[tuple[AgentHouse, SteeredStream]]:
+    own = stream or SteeredStream()
+    async with open_agent_house(path, *graphs) as house:
+        publisher = publisher_of(house, own)
+        house.bridged.attach(publisher)
+        publisher.start()
+        try:
+            yield house, own
+        finally:
+            house.bridged.attach(None)
+            await publisher.stop(0.0)
+
+
+async def is_complete(house: AgentHouse, stream: SteeredStream, *accepted: Accepted) -> bool:
+    """Whether a consumer of the stream holds exactly the journal."""
+    held = applied(stream.held)
+    return all([held.get(each.conversation) == await house.journal(each) for each in accepted])
+
+
+async def complete(house: AgentHouse, stream: SteeredStream, *accepted: Accepted) -> None:
+    await eventually(lambda: is_complete(house, stream, *accepted))
+    held = applied(stream.held)
+    for each in accepted:
+        assert folded(list(held[each.conversation])) == folded(list(await house.journal(each)))
+
+
+async def test_every_event_is_published_in_order_and_names_the_one_before_it(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        first = await house.send("call a b")
+        await house.until(first)
+        second = await house.send("again", first.conversation)
+        await house.until(second)
+        await complete(house, stream, first)
+        seqs = [message.event.seq for message in stream.held]
+        assert seqs == sorted(seqs)
+        assert [message.previous for message in stream.held] == [0, *seqs[:-1]]
+
+
+async def test_what_changes_the_state_of_a_turn_carries_its_rows(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        accepted = await house.send("call ask")
+        await house.until(accepted, TurnStatus.PARKED)
+        await complete(house, stream, accepted)
+        told = [message for message in stream.held if message.rows is not None]
+        assert told[0] is stream.held[0]
+        assert told[-1].event.kind is EventKind.APPROVAL
+        assert told[-1].rows is not None
+        assert [row["status"] for row in told[-1].rows.turns] == ["parked"]
+        assert [row["state"] for row in told[-1].rows.cards] == ["opened"]
+        plain = [message for message in stream.held if message.event.kind is EventKind.TRACE][1:]
+        assert plain and all(message.rows is None for message in plain)
+        card = (await house.waiting(accepted))[0]
+        await house.answer(accepted, {card.interrupt_id: "yes"})
+        await house.until(accepted, TurnStatus.COMPLETED)
+        await complete(house, stream, accepted)
+        assert stream.held[-1].event.kind is EventKind.END
+        assert stream.held[-1].rows is not None
+        assert [row["status"] for row in stream.held[-1].rows.turns] == ["completed"]
+
+
+async def test_tokens_leave_in_their_place_among_the_events(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        accepted = await house.send("hello")
+        await house.until(accepted)
+        await complete(house, stream, accepted)
+        seqs = [event.seq for event in stream.order]
+        assert seqs == sorted(seqs)
+        tokens = [event for event in stream.order if event.kind is EventKind.TOKEN]
+        assert "".join(event.payload["text"] for event in tokens) == "answer hello"
+        assert tokens[0].payload["follows"] == 0
+
+
+async def test_what_happened_before_the_start_is_published_too(tmp_path: Path) -> None:
+    stream = SteeredStream()
+    async with open_agent_house(tmp_path / "a.db", hosted(AGENT, agent(World()))) as house:
+        accepted = await house.send("hello")
+        await house.until(accepted)
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World())), stream=stream) as (house, _):
+        await complete(house, stream, accepted)
+
+
+async def test_what_the_stream_has_is_not_sent_again_after_a_restart(tmp_path: Path) -> None:
+    stream = SteeredStream()
+    graph = hosted(AGENT, agent(World()))
+    async with publishing(tmp_path / "a.db", graph, stream=stream) as (house, _):
+        accepted = await house.send("hello")
+        await house.until(accepted)
+        await complete(house, stream, accepted)
+    sent = len(stream.sent)
+    async with publishing(tmp_path / "a.db", graph, stream=stream) as (house, _):
+        more = await house.send("and", accepted.conversation)
+        await house.until(more)
+        await complete(house, stream, accepted)
+        assert len(stream.sent) == len(stream.held)
+        assert stream.held[sent].previous == stream.held[sent - 1].event.seq
+
+
+async def test_a_lost_line_costs_nothing_but_time(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        stream.acknowledges = False
+        accepted = await house.send("call a b")
+        await eventually(lambda: len(stream.sent) > 2)
+        stream.lose()
+        await house.until(accepted)
+        again = await house.send("meanwhile", accepted.conversation)
+        await house.until(again)
+        assert stream.held == []
+        stream.acknowledges = True
+        stream.line.find()
+        await complete(house, stream, accepted)
+
+
+async def test_a_stream_that_was_wiped_is_filled_again(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        accepted = [await house.send(f"message {number}") for number in range(12)]
+        for each in accepted:
+            await house.until(each)
+        await complete(house, stream, *accepted)
+        stream.lose()
+        stream.wipe()
+        stream.line.find()
+        await complete(house, stream, *accepted)
+
+
+async def test_a_stream_that_is_lost_while_the_line_holds_is_filled_again(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        accepted = await house.send("one")
+        await house.until(accepted)
+        await complete(house, stream, accepted)
+        stream.wipe()
+        stream.fails = StreamMissing("no stream")
+        second = await house.send("two", accepted.conversation)
+        await house.until(second)
+        stream.fails = None
+        await complete(house, stream, accepted)
+
+
+async def test_what_failed_is_sent_again_from_the_first_that_was_not_acknowledged(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        stream.acknowledges = False
+        accepted = await house.send("call a")
+        await house.until(accepted)
+        await eventually(lambda: len(stream.sent) >= 3)
+        first, second, third = stream.sent[:3]
+        stream.keep(first)
+        stream.keep(third)
+        stream.acknowledges = True
+        second.done.set_exception(TimeoutError())
+        await complete(house, stream, accepted)
+
+
+async def test_a_slow_stream_never_slows_a_turn(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        stream.gate = asyncio.Event()
+        accepted = [await house.send("call a b") for _ in range(5)]
+        for each in accepted:
+            await house.until(each, TurnStatus.COMPLETED)
+        assert stream.held == []
+        stream.gate.set()
+        await complete(house, stream, *accepted)
+
+
+async def test_an_attempt_that_died_is_taken_back_by_its_rewind(tmp_path: Path) -> None:
+    stream, world = SteeredStream(), World()
+    world.hold("a")
+    graph = hosted(AGENT, agent(world))
+    async with publishing(tmp_path / "a.db", graph, stream=stream) as (house, _):
+        accepted = await house.send("call a")
+        await world.entered["a"].wait()
+        await complete(house, stream, accepted)
+        await house.die()
+    world.let("a")
+    async with publishing(tmp_path / "a.db", graph, stream=stream) as (house, _):
+        await house.until(accepted, TurnStatus.COMPLETED)
+        await complete(house, stream, accepted)
+        assert EventKind.REWIND in {message.event.kind for message in stream.held}
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_a_fault_while_publishing_is_made_good(side: str, tmp_path: Path) -> None:
+    failpoints.arm(f"publish.{side}:error@3")
+    try:
+        async with publishing(tmp_path / "a.db", hosted(AGENT, chain(World(), "a", "b", "c"))) as (house, stream):
+            accepted = await house.send({"done": []})
+            await house.until(accepted)
+            await complete(house, stream, accepted)
+    finally:
+        failpoints.arm("")
+
+
+async def test_a_stop_sends_what_is_left(tmp_path: Path) -> None:
+    stream = SteeredStream()
+    async with open_agent_house(tmp_path / "a.db", hosted(AGENT, agent(World()))) as house:
+        publisher = publisher_of(house, stream)
+        house.bridged.attach(publisher)
+        publisher.start()
+        accepted = await house.send("hello")
+        await house.until(accepted)
+        await eventually(lambda: bool(stream.sent))
+        await publisher.stop(60.0)
+        assert await is_complete(house, stream, accepted)
+        assert await house.store.unpublished(stream.name, SystemClock().now()) == {}
+        house.bridged.attach(None)
+
+
+async def test_while_nothing_can_be_sent_only_positions_are_kept(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        stream.lose()
+        accepted = await house.send("hello")
+        await house.until(accepted)
+        lane = house.bridged._outward._lanes[accepted.conversation]  # type: ignore[union-attr]
+        assert not lane.speech.waiting
+        assert not lane.under_way
+        stream.line.find()
+        await complete(house, stream, accepted)
