@@ -36,8 +36,9 @@ PLACES = (
 )
 """What each guards is said where it is called. `before`: nothing of it has happened; `after`: it is durable or done."""
 
-NATS_PLACES = ("publish", "accept_reply")
-"""Those that only a process on NATS passes: an event on its way to the stream; the answer to an accepted request."""
+NATS_PLACES = ("publish", "accept_reply", "follow.apply", "follow.record", "dispatch")
+"""Those that only a process on NATS passes: an event on its way to the stream; the answer to an accepted request; what a gateway
+copies of a journal (a page of it, or its being replaced); events and rows as they come; a turn it will wait for."""
 
 NAMES = tuple(f"{place}.{side}" for place in PLACES for side in ("before", "after"))
 NATS_NAMES = tuple(f"{place}.{side}" for place in NATS_PLACES for side in ("before", "after"))

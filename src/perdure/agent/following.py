@@ -1,0 +1,556 @@
+"""One agent followed: its journal's copy first, the watchers second. One task does all of it, so that nothing overtakes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+import structlog
+
+from perdure.agent.foreign import Ownership, Refused, check_event
+from perdure.agent.gaps import MAX_EVENTS, Gaps
+from perdure.agent.line import Line, Next
+from perdure.agent.lost import Lost
+from perdure.clock import Clock
+from perdure.errors import AgentUnavailable
+from perdure.events import Event, EventKind
+from perdure.failpoints import failpoint
+from perdure.replication import JournalRows
+from perdure.store.replica import Replica
+from perdure.transport.local import LocalTransport, payload_size
+from perdure.transport.nats.wire import EventMessage
+from perdure.turns import ENDED
+
+MAX_QUEUED = 4_096
+MAX_QUEUED_BYTES = 16_000_000
+MAX_BATCH = 256
+MAX_LINES = 10_000
+PATIENCE_SECONDS = 1.0
+"""Before something that broke, or was not answered, is tried again unasked."""
+
+_NAMED = -1
+"""`JournalRows.after` of rows that do not continue a position."""
+
+_log = structlog.get_logger("perdure.agent")
+
+
+class Following:
+    """Give it what the agent sends (`hear`, `news`); ask it for what is missing (`attach`, `refresh`, `replay`).
+
+    Live events are taken while each follows the one before it. Where one does not, the agent is asked for what lies between;
+    while it cannot be asked the conversation is held back: its watchers wait."""
+
+    def __init__(
+        self,
+        agent: str,
+        replica: Replica,
+        transport: LocalTransport,
+        gaps: Gaps,
+        clock: Clock,
+        *,
+        told: Callable[[Event], None],
+        unfilled: Callable[[str], None],
+    ) -> None:
+        """`told`: called with each committed event after it went to watchers. `unfilled`: with the agent's name when something
+        is missing that it cannot be asked for."""
+        self.agent = agent
+        self._replica = replica
+        self._transport = transport
+        self._gaps = gaps
+        self._clock = clock
+        self._told = told
+        self._unfilled = unfilled
+        self._ownership = Ownership(replica, agent)
+        self._lost = Lost(replica, transport, clock, agent)
+        self._lines: dict[str, Line] = {}
+        self._queue: deque[tuple[EventMessage | Event, int]] = deque()
+        self._queued_bytes = 0
+        self._replays: deque[tuple[Sequence[EventMessage], asyncio.Future[None]]] = deque()
+        self._asked: dict[str, asyncio.Future[None]] = {}
+        self._attaching: list[asyncio.Future[None]] = []
+        self._generation = 0
+        self._attached = -1
+        """The generation of the feed in which the copy was brought up to date."""
+
+        self._journal = ""
+        self._news_position = -1
+        self._synced = -1
+        self._boot = ""
+        self._deleted: set[str] = set()
+        self._patient_until = 0.0
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"perdure-follow-{self.agent}")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for waiter in [*self._asked.values(), *self._attaching, *(done for _, done in self._replays)]:
+            _settle(waiter, AgentUnavailable("This server is shutting down."))
+
+    # -- what comes in -------------------------------------------------------------------------------------------------
+
+    def hear(self, message: EventMessage | Event) -> None:
+        """A committed event as it was sent, or a token. Never waits."""
+        size = payload_size(message.payload if isinstance(message, Event) else message.event.payload)
+        if len(self._queue) >= MAX_QUEUED or self._queued_bytes + size > MAX_QUEUED_BYTES:
+            _log.warning("agent_sends_too_fast", agent=self.agent, dropped=len(self._queue))
+            self.interrupted()
+        self._queue.append((message, size))
+        self._queued_bytes += size
+        self._wake.set()
+
+    def interrupted(self) -> None:
+        """Messages may be missing from here on: what is not taken yet is thrown away, the agent is asked for all of it."""
+        self._queue.clear()
+        self._queued_bytes = 0
+        self._generation += 1
+        self._wake.set()
+
+    def news(self, position: int, boot: str, deleted: Iterable[str]) -> None:
+        self._news_position = position
+        self._deleted.update(deleted)
+        if len(self._deleted) > MAX_LINES or (self._boot and boot != self._boot):
+            self._deleted.clear()
+            self._generation += 1
+        self._boot = boot
+        self._patient_until = 0.0
+        self._wake.set()
+
+    async def attach(self) -> None:
+        """Brings the copy to where the journal is now. Raises AgentUnavailable."""
+        waiter = _future()
+        self._attaching.append(waiter)
+        self._patient_until = 0.0
+        self._wake.set()
+        await waiter
+
+    async def refresh(self, conversation: str) -> None:
+        """Brings one conversation up to date. Raises AgentUnavailable."""
+        asked = self._asked.get(conversation)
+        if asked is None:
+            asked = self._asked[conversation] = _future()
+            self._wake.set()
+        await asyncio.shield(asked)
+
+    async def replay(self, messages: Sequence[EventMessage]) -> None:
+        """Events from the stream, for an agent that cannot be asked. Returns when they are taken."""
+        done = _future()
+        self._replays.append((messages, done))
+        self._wake.set()
+        await asyncio.shield(done)
+
+    async def lose(self, conversation: str, turn: str) -> None:
+        """The agent does not know this turn though the copy does: its watchers are told that it is lost."""
+        await self._lost.say(conversation, turn, self._told_of(conversation))
+        self._lines.pop(conversation, None)
+        self._transport.cut_off(conversation)
+
+    def _told_of(self, conversation: str) -> int:
+        line = self._lines.get(conversation)
+        return 0 if line is None else line.told
+
+    def is_whole(self, conversation: str) -> bool:
+        """Whether nothing is missing that was sent of this conversation until now."""
+        line = self._lines.get(conversation)
+        return line is not None and line.sure == self._generation == self._attached and not self._queue
+
+    # -- the task ------------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._work()
+            except Exception:
+                _log.exception("following_broke", agent=self.agent)
+                self.interrupted()
+                await self._clock.sleep(PATIENCE_SECONDS)
+
+    async def _work(self) -> None:
+        if self._attaching or (self._attached != self._generation and self._is_patient()):
+            await self._attach()
+        await self._drain()
+        while self._asked:
+            await self._answer(next(iter(self._asked)))
+        while self._replays:
+            messages, done = self._replays[0]
+            await self._replay(messages)
+            self._replays.popleft()
+            _settle(done)
+        if self._attached == self._generation and (self._news_position != self._synced or self._deleted):
+            await self._follow_news()
+        if self._queue or self._attaching:
+            self._wake.set()
+
+    async def _answer(self, conversation: str) -> None:
+        asked = self._asked[conversation]
+        error: Exception = AgentUnavailable("What the agent answered could not be kept. It is tried again.")
+        try:
+            await self._fill(conversation)
+        except AgentUnavailable as unavailable:
+            error = unavailable
+        else:
+            _settle(asked)
+        finally:
+            self._asked.pop(conversation, None)
+            _settle(asked, error)
+
+    def _is_patient(self) -> bool:
+        """Whether the agent may be asked, for all that is known."""
+        return self._clock.monotonic() >= self._patient_until
+
+    def _hold_back(self) -> None:
+        """Something is missing that the agent cannot be asked for now. It is asked again at its next sign of life: its news,
+        its reach."""
+        self._patient_until = self._clock.monotonic() + PATIENCE_SECONDS
+        self._attached = -1
+        self._unfilled(self.agent)
+
+    # -- the journal as a whole ------------------------------------------------------------------------------------------
+
+    async def _attach(self) -> None:
+        waiters, self._attaching = self._attaching, []
+        generation = self._generation
+        error: Exception | None = AgentUnavailable("What the agent answered could not be kept. It is tried again.")
+        try:
+            await self._sync()
+            for conversation in await self._watched():
+                await self._fill(conversation)
+            self._attached, error = generation, None
+        except AgentUnavailable as unavailable:
+            self._hold_back()
+            error = unavailable
+        finally:
+            for waiter in waiters:
+                _settle(waiter, error)
+
+    async def _watched(self) -> list[str]:
+        """What is watched now and not known to be whole."""
+        return [
+            conversation
+            for conversation in sorted(self._transport.watched())
+            if await self._ownership.owns(conversation) and self._line_of(conversation, 0).sure != self._generation
+        ]
+
+    async def _follow_news(self) -> None:
+        position, deleted = self._news_position, sorted(self._deleted)
+        try:
+            if position != (await self._replica.position(self.agent)).change:
+                await self._sync()
+        except AgentUnavailable:
+            self._hold_back()
+            return
+        self._synced = position
+        self._deleted.difference_update(deleted)
+        gone = [conversation for conversation in deleted if await self._ownership.owns(conversation)]
+        if gone:
+            held = await self._replica.position(self.agent)
+            await self._commit([], JournalRows(held.journal, _NAMED, held, deleted=gone))
+
+    async def _sync(self) -> None:
+        """The rows of the journal, and the events that they tell of, up to now."""
+        more = True
+        while more:
+            held = await self._replica.position(self.agent)
+            rows = await self._gaps.rows(held)
+            await self._drain()  # what these rows tell of was sent before them, and is here by now
+            if held.journal and (rows.journal != held.journal or rows.after != held.change):
+                await self._start_again(rows.journal)
+                continue
+            self._journal = rows.journal
+            if not await self._take_page(await self._ownership.own(rows)):
+                await self._start_again(rows.journal)
+                continue
+            more = rows.more
+        await self._lost.tell()
+
+    async def _take_page(self, rows: JournalRows) -> bool:
+        """False when the journal went back behind the copy."""
+        events: list[Event] = []
+        watched = self._transport.watched()
+        for conversation, last in rows.last_seqs.items():
+            held = await self._replica.last_seq(conversation) or 0
+            if last < held and await self._went_back(conversation, held):
+                return False
+            if last > held:
+                found = None if conversation in watched else await self._quiet(conversation, held, last, len(events))
+                if found is None:
+                    await self._fill(conversation)
+                else:
+                    events += found
+        failpoint("follow.apply.before")
+        await self._commit(events, rows)
+        failpoint("follow.apply.after")
+        return True
+
+    async def _went_back(self, conversation: str, held: int) -> bool:
+        """Events may have come by the feed since the rows were read: it is asked once more."""
+        rows = await self._gaps.rows_of(conversation, self._journal)
+        return rows.journal != self._journal or rows.last_seqs.get(conversation, held) < held
+
+    async def _quiet(self, conversation: str, held: int, last: int, many: int) -> list[Event] | None:
+        """The events that rows tell of, of a conversation in which nothing happens now; None when it must be asked for alone."""
+        events: list[Event] = []
+        async for page in self._gaps.events(conversation, held, upto=last):
+            events += page
+            if many + len(events) > MAX_EVENTS or (events[-1:] and events[-1].seq > last):
+                return None
+        return events
+
+    async def _start_again(self, journal: str) -> None:
+        """The journal is another one, or went back: nothing of the copy holds, and what watchers were told neither."""
+        _log.warning("journal_replaced", agent=self.agent, journal=journal)
+        failpoint("follow.apply.before")
+        await self._lost.remember(self._transport.watched(), self._told_of)
+        await self._replica.restart(self.agent, journal)
+        failpoint("follow.apply.after")
+        self._journal = journal
+        self._lines.clear()
+
+    # -- one conversation ----------------------------------------------------------------------------------------------
+
+    async def _fill(self, conversation: str) -> None:
+        """Rows, events and text that are missing here. Raises AgentUnavailable."""
+        if await self._ownership.owns(conversation) is False:
+            return
+        generation = self._generation
+        held = await self._replica.last_seq(conversation)
+        async for missing in self._gaps.missing(conversation, held or 0, self._journal):
+            rows = await self._ownership.own(missing.rows)
+            if conversation not in {row["id"] for row in rows.conversations}:
+                await self._forget_unknown(conversation, rows)
+                return
+            self._line_of(conversation, held or 0)
+            await self._commit(missing.events, replace(rows, after=_NAMED))
+        self._lines[conversation].sure = generation
+
+    async def _forget_unknown(self, conversation: str, rows: JournalRows) -> None:
+        """The agent's journal does not hold it (any more)."""
+        held = await self._replica.position(self.agent)
+        if rows.journal != held.journal or not await self._ownership.owns(conversation):
+            return
+        await self._lost.remember([conversation], self._told_of)
+        await self._commit([], JournalRows(held.journal, _NAMED, held, deleted=[conversation]))
+
+    def _line_of(self, conversation: str, held: int) -> Line:
+        line = self._lines.get(conversation)
+        if line is None:
+            if len(self._lines) >= MAX_LINES:
+                idle = next((key for key, known in self._lines.items() if not known.texts), next(iter(self._lines)))
+                del self._lines[idle]
+            line = self._lines[conversation] = Line(held, held)
+        return line
+
+    # -- live ----------------------------------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        """Takes what is queued now."""
+        while self._queue:
+            batch = _Batch()
+            while self._queue and len(batch.items) < MAX_BATCH:
+                message, size = self._queue.popleft()
+                self._queued_bytes -= size
+                await self._guarded(message, batch, live=True)
+            await self._flush(batch)
+
+    async def _replay(self, messages: Sequence[EventMessage]) -> None:
+        batch = _Batch()
+        for message in messages:
+            await self._guarded(message, batch, live=False)
+        await self._flush(batch)
+
+    async def _guarded(self, message: EventMessage | Event, batch: _Batch, *, live: bool) -> None:
+        event = message if isinstance(message, Event) else message.event
+        try:
+            if isinstance(message, Event):
+                check_event(message)
+                await self._take_token(message, batch)
+            else:
+                await self._take_event(message, batch, live=live)
+        except Refused as error:
+            _log.warning(
+                "event_refused", agent=self.agent, conversation=event.conversation, turn=event.turn, why=str(error)
+            )
+        except AgentUnavailable:
+            self._hold_back()
+
+    async def _take_event(self, message: EventMessage, batch: _Batch, *, live: bool) -> None:
+        event = message.event
+        line = await self._known_line(event.conversation)
+        if line is not None and event.seq <= line.held:
+            return
+        if message.reference:
+            await self._ask(event.conversation, batch, live=live)
+            return
+        check_event(event)
+        rows = await self._rows(message, line)
+        if rows is None and (line is None or event.terminal or not await self._is_of(event, line)):
+            await self._ask(event.conversation, batch, live=live)
+            return
+        if line is None:
+            line = self._line_of(event.conversation, 0)
+        if line.event_is(event, message.previous) is Next.ASK:
+            await self._ask(event.conversation, batch, live=live)
+            line = self._line_of(event.conversation, 0)
+        if message.previous > line.held:
+            self._attached = -1
+        elif event.seq > line.held:
+            batch.add(event, rows)
+            line.took(event)
+            line.sure = self._generation
+
+    async def _ask(self, conversation: str, batch: _Batch, *, live: bool) -> None:
+        await self._flush(batch)
+        if not live:
+            return
+        if self._is_patient():
+            await self._fill(conversation)
+        else:
+            self._attached = -1
+
+    async def _rows(self, message: EventMessage, line: Line | None) -> JournalRows | None:
+        """Those of the message, as far as they may be applied with its event."""
+        rows = message.rows
+        if rows is None:
+            return None
+        event = message.event
+        if self._journal and rows.journal != self._journal:
+            self.interrupted()
+            raise Refused("it is of another journal")
+        rows = await self._ownership.own(rows)
+        turn = next((row for row in rows.turns if row["id"] == event.turn), None)
+        if turn is None or turn["conversation"] != event.conversation:
+            raise Refused("the agent does not own this turn of this conversation")
+        ahead = turn.get("status") in ENDED and not event.terminal
+        if ahead and line is not None and await self._is_of(event, line):
+            return None  # the end brings its own: a turn that reads as ended has its end
+        return replace(rows, after=_NAMED)
+
+    async def _is_of(self, event: Event, line: Line) -> bool:
+        """Whether the event's turn is held; refused when it is another conversation's."""
+        if event.turn in line.turns:
+            return True
+        place = await self._ownership.place(event.turn)
+        if place not in {None, event.conversation}:
+            raise Refused("the turn is of another conversation")
+        return place is not None
+
+    async def _known_line(self, conversation: str) -> Line | None:
+        line = self._lines.get(conversation)
+        if line is not None:
+            return line
+        owns = await self._ownership.owns(conversation)
+        if owns is False:
+            raise Refused("the conversation is another agent's")
+        if owns is None:
+            return None
+        return self._line_of(conversation, await self._replica.last_seq(conversation) or 0)
+
+    async def _take_token(self, token: Event, batch: _Batch) -> None:
+        line = await self._known_line(token.conversation)
+        if line is None or not await self._is_of(token, line):
+            return  # its turn comes with its first event, or when the agent is asked
+        following = line.token_is(token)
+        if following is Next.ASK:
+            await self._ask(token.conversation, batch, live=True)
+            line = self._line_of(token.conversation, 0)
+            asked = line.sure == self._generation
+            following = Next.TELL if asked and line.fits(token, watched=True) else Next.KNOWN
+        if following is Next.TELL:
+            batch.add(token, None)
+            line.said(token)
+
+    # -- the copy first, the watchers second ----------------------------------------------------------------------------
+
+    async def _flush(self, batch: _Batch) -> None:
+        items, rows = batch.taken()
+        if items:
+            await self._write(items, rows)
+
+    async def _commit(self, items: Sequence[Event], rows: JournalRows) -> None:
+        """Of what was asked for: events that are new, text that still fits."""
+        await self._write(items, [rows], asked=True)
+        if not rows.deleted:
+            return
+        await self._lost.tell(rows.deleted)
+        for conversation in rows.deleted:
+            self._lines.pop(conversation, None)
+            self._transport.forget(conversation)
+
+    async def _write(self, items: Sequence[Event], rows: Sequence[JournalRows], *, asked: bool = False) -> None:
+        committed = [item for item in items if item.kind is not EventKind.TOKEN]
+        new: set[tuple[str, int]] = set()
+        if committed or rows:
+            try:
+                failpoint("follow.record.before")
+                recorded = await self._replica.record(committed, rows=[(self.agent, part) for part in rows])
+                failpoint("follow.record.after")
+            except BaseException:
+                self._forget_told(items)
+                raise
+            new = {(event.conversation, event.seq) for event in recorded}
+        for item in items:
+            if item.kind is EventKind.TOKEN:
+                self._say(item, asked=asked)
+            elif (item.conversation, item.seq) in new:
+                self._tell(item)
+
+    def _forget_told(self, items: Sequence[Event]) -> None:
+        """Nobody knows whether these are in the copy: their watchers come again and read."""
+        for conversation in {item.conversation for item in items}:
+            self._lines.pop(conversation, None)
+            self._transport.cut_off(conversation)
+
+    def _tell(self, event: Event) -> None:
+        line = self._lines.get(event.conversation)
+        if line is not None:
+            line.took(event)
+        self._transport.publish(event)
+        self._told(event)
+
+    def _say(self, token: Event, *, asked: bool) -> None:
+        if asked:
+            line = self._lines.get(token.conversation)
+            if line is None or not line.fits(token, watched=token.conversation in self._transport.watched()):
+                return
+            line.said(token)
+        self._transport.publish(token)
+
+
+class _Batch:
+    """What is taken in one transaction and told after it."""
+
+    def __init__(self) -> None:
+        self.items: list[Event] = []
+        self._rows: list[JournalRows] = []
+
+    def add(self, item: Event, rows: JournalRows | None) -> None:
+        self.items.append(item)
+        if rows is not None:
+            self._rows.append(rows)
+
+    def taken(self) -> tuple[list[Event], list[JournalRows]]:
+        items, rows = self.items, self._rows
+        self.items, self._rows = [], []
+        return items, rows
+
+
+def _future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _settle(waiter: asyncio.Future[None] | None, error: Exception | None = None) -> None:
+    if waiter is None or waiter.done():
+        return
+    if error is None:
+        waiter.set_result(None)
+    else:
+        waiter.set_exception(error)
+        waiter.exception()  # nobody may wait for it any more

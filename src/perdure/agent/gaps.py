@@ -1,0 +1,127 @@
+"""What a copy lacks, asked of the agent: rows, committed events, text that streams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from perdure.agent.codec import Unreadable, from_json
+from perdure.agent.directory import Asks
+from perdure.agent.foreign import Refused, check_event
+from perdure.errors import AgentUnavailable, PerdureError
+from perdure.events import Event, EventKind
+from perdure.replication import JournalRows, Position
+
+T = TypeVar("T")
+
+ASK_SECONDS = 1.0
+"""For one question. An agent that is alive answers in milliseconds."""
+
+EVENTS_PAGE = 500
+ROWS_PAGE = 50
+MAX_EVENTS = 5_000
+"""Of one conversation in one transaction."""
+
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Of one conversation, rows and events as of the same instant: a turn that reads as ended has its end here or before."""
+
+    rows: JournalRows
+    events: Sequence[Event]
+    """Tokens among them, in the order of seqs."""
+
+
+class Gaps:
+    """Every verb raises AgentUnavailable when the agent does not answer, or with something that nobody understands."""
+
+    def __init__(self, asks: Asks, agent: str) -> None:
+        self._asks = asks
+        self._agent = agent
+
+    async def rows(self, after: Position) -> JournalRows:
+        return await self._rows(
+            {"journal": after.journal, "change": after.change, "audit": after.audit, "limit": ROWS_PAGE}
+        )
+
+    async def rows_of(self, conversation: str, journal: str) -> JournalRows:
+        named = {"journal": journal, "change": 0, "audit": 0, "limit": ROWS_PAGE, "conversations": [conversation]}
+        return await self._rows(named)
+
+    async def _rows(self, params: Mapping[str, Any]) -> JournalRows:
+        return self._read(JournalRows, await self._ask("journal/read", params))
+
+    async def missing(self, conversation: str, after: int, journal: str) -> AsyncIterator[Missing]:
+        """What the conversation has after a seq, with its rows; in several parts when it is much. A conversation that the
+        agent does not know comes without rows of it. Text first, then rows, then events: what a token follows is then in the events, and
+        what the rows tell of, too."""
+        text = await self.text(conversation)
+        for left in reversed(range(_ROUNDS)):
+            rows = await self.rows_of(conversation, journal)
+            last = rows.last_seqs.get(conversation, 0)
+            events: list[Event] = []
+            async for page in self.events(conversation, after, upto=last):
+                events += page
+                if len(events) >= MAX_EVENTS:
+                    yield Missing(rows, events)
+                    after, events = events[-1].seq, []
+            moved = any(event.seq > last and event.kind is EventKind.REWIND for event in events)
+            if moved and left:
+                continue  # what was dropped meanwhile may be what these rows tell of
+            events = [event for event in events if event.seq <= last]
+            yield Missing(rows, sorted([*events, *text], key=lambda event: event.seq))
+            return
+
+    async def events(self, conversation: str, after: int, *, upto: int) -> AsyncIterator[Sequence[Event]]:
+        """Pages of retained events; the last one may reach beyond `upto`."""
+        more = upto > after
+        while more and after < upto:
+            answer = await self._ask(
+                "events/read", {"conversation": conversation, "after": after, "limit": EVENTS_PAGE}
+            )
+            page = self._events(answer, conversation, after)
+            yield page
+            more = bool(answer.get("more")) and bool(page)
+            after = page[-1].seq if page else after
+
+    async def text(self, conversation: str) -> Sequence[Event]:
+        """All that streams now and is not replaced by a message, in the order of seqs."""
+        answer = await self._ask("tokens/read", {"conversation": conversation, "after": 0})
+        tokens = self._events(answer, conversation, 0)
+        return [token for token in tokens if token.kind is EventKind.TOKEN]
+
+    def _events(self, answer: Mapping[str, Any], conversation: str, after: int) -> list[Event]:
+        events = self._read(list[Event], answer.get("events", answer.get("tokens")))
+        last = after
+        for event in events:
+            try:
+                check_event(event)
+            except Refused as error:
+                raise self._nonsense(str(error)) from error
+            if event.conversation != conversation or event.seq <= last:
+                raise self._nonsense("events of another conversation, or out of order")
+            last = event.seq
+        return events
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            answer = await self._asks.call(self._agent, method, params, within_seconds=ASK_SECONDS)
+        except AgentUnavailable:
+            raise
+        except PerdureError as error:
+            raise self._nonsense(f"{method}: {error.message}") from error
+        if not isinstance(answer, Mapping):
+            raise self._nonsense(f"{method} with something that is no object")
+        return answer
+
+    def _read(self, kind: type[T], document: Any) -> T:
+        try:
+            return from_json(kind, document)
+        except Unreadable as error:
+            raise self._nonsense(error.message) from error
+
+    def _nonsense(self, what: str) -> AgentUnavailable:
+        return AgentUnavailable(f"The agent {self._agent!r} answered with what cannot be used: {what}")
