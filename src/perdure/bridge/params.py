@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from perdure.agent.people import LOCAL_OWNER
+from perdure.bridge.plain import check_plain
 from perdure.turns import Person, Role
 
 MAX_PAGE = 200
@@ -49,6 +50,12 @@ class Params(Strict):
     """Of every method: for whom it is asked."""
 
     person: PersonParam | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, given: Any) -> Any:
+        check_plain(given)
+        return given
 
     def asker(self) -> Person:
         return NOBODY_NAMED if self.person is None else self.person.person()
