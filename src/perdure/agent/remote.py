@@ -218,9 +218,7 @@ class RemoteAgents:
     async def _wait_again(self, person: Person, agent: str, conversation: str) -> None:
         """What somebody watches is waited for: a turn that another server started, or that was followed no more."""
         last = await self._replica.last_turn(person.scope, conversation)
-        if last is None or not last.active:
-            return
-        if last.id not in {each.turn for each in await self._replica.dispatches()}:
+        if last is not None and last.active:
             await self._waiting.dispatched(agent, conversation, last.id)
 
     async def _frames(

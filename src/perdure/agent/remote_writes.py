@@ -27,7 +27,8 @@ class Waiting(Protocol):
     """Who waits for the ends of turns (`agent.persister`)."""
 
     async def dispatched(self, agent: str, conversation: str, turn: str) -> None:
-        """Kept when it returns: this gateway waits for the end of the turn, after a restart too."""
+        """Kept when it returns: this gateway waits for the end of the turn, after a restart too. A second time for one that it
+        waits for changes nothing."""
         ...
 
 
