@@ -35,3 +35,8 @@ export function ErrorText({ error }: { error: Error | null }) {
     </p>
   );
 }
+
+/** The same of what is read by itself: that nobody is signed in is told once, above. */
+export function Refused({ error }: { error: Error | null }) {
+  return error instanceof ApiError && error.status === 401 ? null : <ErrorText error={error} />;
+}

@@ -1,8 +1,9 @@
 import { useState } from "react";
 import { newKey } from "../api/repeating";
 import type { CheckpointSummary } from "../api/schema";
+import { Awaiting } from "../app/Awaiting";
 import { Dialog } from "../app/Dialog";
-import { ErrorText } from "../app/Failed";
+import { ErrorText, Refused } from "../app/Failed";
 import { useFork } from "../chat/branching";
 import { LongText } from "../chat/LongText";
 import { showJson } from "../fold/json";
@@ -15,10 +16,10 @@ import { useCheckpoint } from "./useHistory";
 export function CheckpointView({ conversation, checkpoint }: { conversation: string; checkpoint: CheckpointSummary }) {
   const t = useWords();
   const [asking, setAsking] = useState(false);
-  const { data, error } = useCheckpoint(conversation, checkpoint.id);
+  const { data, error, failureCount } = useCheckpoint(conversation, checkpoint.id);
   const { data: parent } = useCheckpoint(conversation, checkpoint.parent);
   const fork = useFork(conversation);
-  if (!data) return error ? <ErrorText error={error} /> : <p className={styles.hint}>{t.app.loading}</p>;
+  if (!data) return error ? <Refused error={error} /> : <Awaiting failures={failureCount} />;
   return (
     <div className={styles.section}>
       {data.truncated && <p className={styles.hint}>{t.turns.truncated}</p>}

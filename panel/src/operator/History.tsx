@@ -1,6 +1,7 @@
 import { useState } from "react";
 import type { CheckpointSummary, TurnReply } from "../api/schema";
-import { ErrorText } from "../app/Failed";
+import { Awaiting } from "../app/Awaiting";
+import { Refused } from "../app/Failed";
 import { clock } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -12,15 +13,18 @@ import { useHistory } from "./useHistory";
 export function History({ turn }: { turn: TurnReply }) {
   const t = useWords();
   const [open, setOpen] = useState(false);
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useHistory(turn.conversation, open);
+  const { data, error, failureCount, hasNextPage, fetchNextPage, isFetchingNextPage } = useHistory(
+    turn.conversation,
+    open,
+  );
   const checkpoints = data?.pages.flatMap((page) => page.items) ?? [];
   return (
     <details className={styles.section} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
         <h2 className={styles.inline}>{t.turns.history}</h2>
       </summary>
-      <ErrorText error={error} />
-      {open && !data && !error && <p className={styles.hint}>{t.app.loading}</p>}
+      <Refused error={error} />
+      {open && !data && !error && <Awaiting failures={failureCount} />}
       {checkpoints.map((each) => (
         <Entry key={each.id} turn={turn} checkpoint={each} />
       ))}

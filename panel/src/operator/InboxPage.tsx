@@ -1,6 +1,7 @@
 import { Link } from "wouter";
 import { useApprovals } from "../api/queries";
-import { ErrorText } from "../app/Failed";
+import { Awaiting } from "../app/Awaiting";
+import { Refused } from "../app/Failed";
 import { Card } from "../cards/Card";
 import { ago } from "../words/figures";
 import { useWords } from "../words/words";
@@ -11,15 +12,15 @@ import { useTitle } from "./useTitle";
 export default function InboxPage() {
   const t = useWords();
   useTitle(t.inbox.title);
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useApprovals();
+  const { data, error, failureCount, hasNextPage, fetchNextPage, isFetchingNextPage } = useApprovals();
   const cards = data?.pages.flatMap((page) => page.items) ?? [];
   return (
     <div className={styles.page}>
       <header className={styles.header}>
         <h1>{t.inbox.title}</h1>
       </header>
-      <ErrorText error={error} />
-      {!data && !error && <p className="empty">{t.app.loading}</p>}
+      <Refused error={error} />
+      {!data && !error && <Awaiting failures={failureCount} />}
       {data && cards.length === 0 && (
         <div className="empty">
           <p>{t.inbox.none}</p>

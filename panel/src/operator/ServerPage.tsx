@@ -1,6 +1,7 @@
 import { useAgents, useMe, useReady, useServer } from "../api/queries";
 import type { AgentReply, DatabaseReply, TurnStatus } from "../api/schema";
-import { ErrorText } from "../app/Failed";
+import { Awaiting } from "../app/Awaiting";
+import { Refused } from "../app/Failed";
 import { bytes, count, duration } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -14,7 +15,7 @@ import { McpServers, Workers } from "./Workers";
 export default function ServerPage() {
   const t = useWords();
   useTitle(t.server.title);
-  const { data: ready, error } = useReady();
+  const { data: ready, error, failureCount } = useReady();
   const { data: agents } = useAgents();
   const { data: server, error: serverError } = useServer();
   const { data: metrics } = useMetrics();
@@ -29,8 +30,8 @@ export default function ServerPage() {
           </span>
         )}
       </header>
-      <ErrorText error={error ?? serverError} />
-      {!ready && !error && <p className="empty">{t.app.loading}</p>}
+      <Refused error={error ?? serverError} />
+      {!ready && !error && <Awaiting failures={failureCount} />}
       <section className={styles.section}>
         <h2>{t.server.health}</h2>
         {ready?.reasons?.length === 0 && <p>{t.server.fine}</p>}

@@ -1,7 +1,7 @@
 import type { CSSProperties } from "react";
 import { ENDED } from "../api/queries";
 import type { TurnReply } from "../api/schema";
-import { ErrorText } from "../app/Failed";
+import { Refused } from "../app/Failed";
 import type { Words } from "../words/en";
 import { clock, duration } from "../words/figures";
 import { visible } from "../words/visible";
@@ -23,7 +23,7 @@ export function Timeline({ turn }: { turn: TurnReply }) {
   return (
     <section className={styles.section} aria-label={t.turns.timeline}>
       <h2>{t.turns.timeline}</h2>
-      <ErrorText error={error} />
+      <Refused error={error} />
       <p className={styles.ends}>
         <span>{clock(new Date(drawn.start).toISOString(), t.locale)}</span>
         <span>{live ? t.turns.now : clock(new Date(drawn.end).toISOString(), t.locale)}</span>

@@ -1,7 +1,8 @@
 import { Link } from "wouter";
 import { ApiError } from "../api/client";
 import { useTurn } from "../api/queries";
-import { ErrorText, NotFound } from "../app/Failed";
+import { Awaiting } from "../app/Awaiting";
+import { NotFound, Refused } from "../app/Failed";
 import { StatusPill } from "../app/StatusDot";
 import { LongText } from "../chat/LongText";
 import { showJson } from "../fold/json";
@@ -21,9 +22,9 @@ import { useTitle } from "./useTitle";
 export default function TurnPage({ id }: { id: string }) {
   const t = useWords();
   useTitle(`${t.turns.turn} ${id.slice(0, 8)}`);
-  const { data: turn, error } = useTurn(id);
+  const { data: turn, error, failureCount } = useTurn(id);
   if (error instanceof ApiError && error.status === 404) return <NotFound />;
-  if (!turn) return error ? <ErrorText error={error} /> : <p className="empty">{t.app.loading}</p>;
+  if (!turn) return error ? <Refused error={error} /> : <Awaiting failures={failureCount} />;
   return (
     <div className={styles.page}>
       <header className={styles.header}>

@@ -3,7 +3,8 @@ import { useState } from "react";
 import { Link, useSearchParams } from "wouter";
 import { keys, useTurns } from "../api/queries";
 import { reread } from "../api/reread";
-import { ErrorText } from "../app/Failed";
+import { Awaiting } from "../app/Awaiting";
+import { Refused } from "../app/Failed";
 import { useWords } from "../words/words";
 import { Counts } from "./Counts";
 import { filtersOf } from "./filters";
@@ -20,7 +21,7 @@ export default function TurnsPage() {
   const [search] = useSearchParams();
   const [paused, setPaused] = useState(false);
   const filters = filtersOf(search);
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useTurns(filters, paused);
+  const { data, error, failureCount, hasNextPage, fetchNextPage, isFetchingNextPage } = useTurns(filters, paused);
   const turns = data?.pages.flatMap((page) => page.items) ?? [];
   const pause = () => {
     setPaused(!paused);
@@ -41,8 +42,8 @@ export default function TurnsPage() {
           {t.turns.paused}
         </p>
       )}
-      <ErrorText error={error} />
-      {!data && !error && <p className="empty">{t.app.loading}</p>}
+      <Refused error={error} />
+      {!data && !error && <Awaiting failures={failureCount} />}
       <TurnsTable turns={turns} paused={paused} />
       {data && turns.length === 0 && <Nothing filtered={Object.values(filters).some(Boolean)} />}
       {hasNextPage && (

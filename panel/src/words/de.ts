@@ -21,6 +21,7 @@ export const de: Words = {
     again: "Noch einmal",
     more: "Mehr zeigen",
     loading: "Wird geladen…",
+    awaiting: "Wartet auf den Server…",
     unreachable: "Der Server ist nicht erreichbar. Nichts wurde geändert.",
     notFound: "Hier ist nichts.",
     toChat: "Zurück zum Chat",

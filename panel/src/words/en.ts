@@ -21,6 +21,7 @@ export const en = {
     again: "Try again",
     more: "Show more",
     loading: "Loading…",
+    awaiting: "Waiting for the server…",
     unreachable: "The server cannot be reached. Nothing was changed.",
     notFound: "There is nothing here.",
     toChat: "Back to the chat",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,40 +17,82 @@ from tests.acceptance.panel.proxy import PrefixProxy
 
 AXE = Path(__file__).parents[3] / "panel" / "node_modules" / "axe-core" / "axe.min.js"
 PHONE = {"viewport": {"width": 360, "height": 720}}
-DARK_PHONE = {"color_scheme": "dark", **PHONE}
+DARK_PHONE = {"color_scheme": "dark", "locale": "de-DE", **PHONE}
+WORDS = Path(__file__).parents[3] / "panel" / "src" / "words"
 
 _FINDINGS = """async () => {
   const { violations, passes } = await axe.run(document);
   return [violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target).join(', ')}`), passes.length];
 }"""
 
+_TOLD = """() => {
+  const told = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const { parentElement: place, data } = walk.currentNode;
+    if (!place.closest('pre, code, script, bdi, [role=log] article, aside a')) told.push(...data.split(' · '));
+  }
+  for (const each of document.querySelectorAll('[aria-label], [title], [placeholder]'))
+    told.push(...['aria-label', 'title', 'placeholder'].map((name) => each.getAttribute(name) ?? ''));
+  return told.map((each) => each.trim()).filter(Boolean);
+}"""
+"""What a person is told, but for the words of models, tools and other people."""
+
 
 def views(person: Person) -> Iterator[Page]:
-    """Every view with something in it."""
-    page = person.open("/")
+    """Every view with something in it, opened: in whatever language."""
+    server, page = person.server, person.open("/")
     yield page
-    person.say('/call slow_step {"label": "x"}')
+    said = server.say('/call slow_step {"label": "x"}')
+    server.until(said["turn"], "completed")
+    person.open(f"/c/{said['conversation']}")
     until(page, "completed")
     page.locator("details[data-state=done] summary").click()
     yield page
-    send(page, "two services")
+    server.say("two services", conversation=said["conversation"])
     expect(page.locator("[data-card]")).to_have_count(2)
-    page.get_by_role("button", name="Edit arguments").first.click()
+    page.get_by_role("button", name=re.compile("Edit arguments|Argumente ändern")).first.click()
     yield page
     for path in ("/approvals", "/turns", "/server"):
         person.open(path)
         expect(page.get_by_role("main").get_by_role("heading").first).to_be_visible()
         expect(page.locator("main .pill, main [data-card]").first).to_be_visible()
         yield page
-    person.open("/turns")
-    page.locator("tbody a").first.click()
-    expect(page.get_by_role("region", name="Timeline")).to_be_visible()
+    person.open(f"/turns/{said['turn']}")
+    expect(page.locator("[data-kind=step]").first).to_be_visible()
+    page.locator("main section > details > summary").click()
+    page.locator("summary:has(h2)").click()
+    page.locator("details[data-own=true] > summary").first.click()
+    expect(page.locator("[data-kind=added], [data-kind=changed]").first).to_be_visible()
+    page.locator("main > div > details > summary").last.click()
     yield page
+    loop = server.say("/loop")
+    server.until(loop["turn"], "failed")
+    person.open(f"/turns/{loop['turn']}")
+    page.get_by_role("button", name=re.compile("^(Continue|Weiter)$")).click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    yield page
+
+
+def strings(language: str) -> set[str]:
+    """Those of the page's catalogue that take nothing."""
+    source = (WORDS / f"{language}.ts").read_text()
+    return {json.loads(found) for found in re.findall(r':\s+("(?:[^"\\]|\\.)*"),$', source, re.MULTILINE)}
+
+
+def names() -> set[str]:
+    """What things are called between programs: states, kinds, outcomes. No word for a person."""
+    source = (WORDS.parent / "api" / "schema.ts").read_text()
+    return set(re.findall(r'"(\w+)"', source))
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="NO AXE: accessibility is not tested. Run: make panel")
 @pytest.mark.parametrize("person", [{"color_scheme": "light"}, DARK_PHONE], indirect=True)
-def test_axe_finds_nothing_in_any_view_and_none_is_wider_than_its_window(person: Person) -> None:
+def test_axe_finds_nothing_in_any_view_none_is_wider_than_its_window_and_each_speaks_one_language(
+    person: Person,
+) -> None:
+    german = strings("de")
+    foreign = (strings("en") | names()) - german - {"English"}
     for page in views(person):
         page.evaluate(AXE.read_text())
         findings, passed = page.evaluate(_FINDINGS)
@@ -56,6 +100,12 @@ def test_axe_finds_nothing_in_any_view_and_none_is_wider_than_its_window(person:
         assert passed > 10
         widths: Any = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
         assert widths[0] <= widths[1], page.url
+        told = set(page.evaluate(_TOLD))
+        if page.locator("html").get_attribute("lang") == "de":
+            assert told & foreign == set(), page.url
+            assert told & german
+        else:
+            assert told & (german - strings("en")) <= {"Deutsch"}, page.url
 
 
 @pytest.mark.parametrize("person", [PHONE], indirect=True)
