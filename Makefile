@@ -45,7 +45,7 @@ demo: $(VENV)/run.stamp ## the 30-second proof: kill -9 in the middle, nothing l
 	@exec $(BIN)/perdure demo
 
 test: $(VENV)/dev.stamp $(PAGE) ## all tests, crash suite included
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not proof"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not proof"
 
 unit: $(VENV)/dev.stamp ## the tests that take seconds
 	@$(BIN)/python -m pytest -q tests/unit tests/conformance

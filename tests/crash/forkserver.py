@@ -29,6 +29,10 @@ PRELOADED = (
     "langchain.agents",
     "tests.crash.entry",
     "tests.crash.scripted",
+    # A server takes a graph's file as it is loaded.
+    "tests.crash.graphs.effects",
+    "tests.crash.graphs.otherwise",
+    "tests.crash.graphs.parked",
     # What is imported at the first use, by whichever process that is.
     "anyio._backends._asyncio",
     "httpcore2",

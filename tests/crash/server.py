@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -13,10 +12,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from uuid import uuid4
 
 from tests.crash.client import GONE, Api
+from tests.servers.preloaded import preloaded
 
 HERE = Path(__file__).parent
 
@@ -74,55 +74,37 @@ class CommandLine:
 
 
 class ForkServer:
-    """Starts servers by forking a preloaded parent: a start costs milliseconds instead of seconds."""
+    """Starts servers by forking the preloaded parent of this process: a start costs milliseconds instead of seconds."""
 
     def __init__(self) -> None:
-        self._process: asyncio.subprocess.Process | None = None
-        self._spawned: asyncio.Queue[int] = asyncio.Queue()
         self._ended: dict[int, asyncio.Future[int]] = {}
-        self._reading: asyncio.Task[None] | None = None
-        self._one_at_a_time = asyncio.Lock()
 
     async def open(self) -> ForkServer:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "tests.crash.forkserver"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            cwd=HERE.parent.parent,
-            env={**clean_environment(), "LANGGRAPH_STRICT_MSGPACK": "true"},
-        )
-        assert self._process.stdout is not None
-        first = await self._process.stdout.readline()
-        assert first, "the preloaded parent did not start; run `python -m tests.crash.forkserver` to see why"
-        self._reading = asyncio.create_task(self._read(self._process.stdout))
+        await asyncio.to_thread(preloaded)
         return self
 
     async def spawn(self, environment: Mapping[str, str], log: Path) -> int:
-        assert self._process is not None and self._process.stdin is not None
-        async with self._one_at_a_time:
-            order = {"environment": dict(environment), "out": str(log)}
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
-            return await self._spawned.get()
+        forked = await asyncio.to_thread(preloaded().server, environment, log)
+        loop = asyncio.get_running_loop()
+        ended = self._ended[forked.pid] = loop.create_future()
+
+        def tell(code: int) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(ended.set_result, code)
+
+        forked.when_ended(tell)
+        return forked.pid
 
     async def wait(self, pid: int) -> int:
         return await asyncio.shield(self._ended[pid])
 
     async def close(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-            await self._process.wait()
-        if self._reading is not None:
-            await self._reading
-
-    async def _read(self, output: asyncio.StreamReader) -> None:
-        async for line in output:
-            message: dict[str, Any] = json.loads(line)
-            if "status" in message:
-                self._ended[message["pid"]].set_result(os.waitstatus_to_exitcode(message["status"]))
-            elif "pid" in message:
-                self._ended[message["pid"]] = asyncio.get_running_loop().create_future()
-                self._spawned.put_nowait(message["pid"])
+        """The parent stays: others of this process fork from it too."""
+        for pid, ended in self._ended.items():
+            if not ended.done():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                await ended
 
 
 def clean_environment() -> dict[str, str]:

@@ -26,7 +26,7 @@ async def test_random_kills_lose_and_repeat_nothing(forks: ForkServer, tmp_path:
     assert report.messages > KILLS / 5, "the storm left nobody time to speak: it proves nothing"
 
 
-@pytest.mark.parametrize("scenario", ["four_step_job", "parked_graph"])
+@pytest.mark.parametrize("scenario", ["four_step_job", pytest.param("parked_graph", marks=pytest.mark.proof)])
 async def test_the_command_itself_survives_a_kill(scenario: str, tmp_path: Path) -> None:
     """The same as with forked servers, through `python -m perdure serve`."""
     launcher = CommandLine()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -38,6 +38,10 @@ class Forked:
         if code is None:
             raise subprocess.TimeoutExpired("perdure", timeout or 0)
         return code
+
+    def when_ended(self, tell: Callable[[int], object]) -> None:
+        """`tell` gets the exit code, in a thread of ours; at once when it is known."""
+        self._parent.tell(self.pid, tell)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -65,17 +69,25 @@ class Preloaded:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._orders: IO[bytes] = self._process.stdin
+        self._one_at_a_time = threading.Lock()
         self._news = threading.Condition()
         self._spawned: list[int] = []
         self._codes: dict[int, int] = {}
+        self._told: dict[int, Callable[[int], object]] = {}
         first = self._process.stdout.readline()
-        assert first, "the preloaded parent did not start; run `python -m tests.crash.forkserver` to see why"
+        assert json.loads(first or b"{}").get("ready"), (
+            "the preloaded parent did not start; run `python -m tests.crash.forkserver` to see why"
+        )
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
         atexit.register(self.close)
 
     def serve(self, environment: Mapping[str, str], folder: Path, log: Path) -> Forked:
         """`perdure serve`, started in the folder."""
-        return self._start(["serve"], environment, folder, {"out": str(log)})
+        return self._type(["serve"], environment, folder, {"out": str(log)})
+
+    def server(self, environment: Mapping[str, str], log: Path) -> Forked:
+        """The crash suite's server (`tests/crash/entry.py`)."""
+        return self._fork({"environment": {**environment}, "out": str(log)})
 
     def run(
         self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str, limit_seconds: float
@@ -84,7 +96,7 @@ class Preloaded:
         with tempfile.TemporaryDirectory() as place:
             files = {name: Path(place) / name for name in ("in", "out", "err")}
             files["in"].write_text(stdin)
-            command = self._start(arguments, environment, folder, {name: str(path) for name, path in files.items()})
+            command = self._type(arguments, environment, folder, {name: str(path) for name, path in files.items()})
             try:
                 code = command.wait(limit_seconds)
             finally:
@@ -93,16 +105,25 @@ class Preloaded:
                 ["perdure", *arguments], code, files["out"].read_text(), files["err"].read_text()
             )
 
-    def _start(
+    def _type(
         self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, files: Mapping[str, str]
     ) -> Forked:
-        order = {"arguments": [*arguments], "environment": {**environment}, "folder": str(folder), **files}
-        with self._news:
+        return self._fork({"arguments": [*arguments], "environment": {**environment}, "folder": str(folder), **files})
+
+    def _fork(self, order: Mapping[str, Any]) -> Forked:
+        with self._one_at_a_time, self._news:
             self._orders.write(json.dumps(order).encode() + b"\n")
             self._orders.flush()
             while not self._spawned:
                 assert self._news.wait(60), "the preloaded parent answers nothing"
             return Forked(self, self._spawned.pop())
+
+    def tell(self, pid: int, tell: Callable[[int], object]) -> None:
+        with self._news:
+            if pid not in self._codes:
+                self._told[pid] = tell
+                return
+        tell(self._codes[pid])
 
     def ended(self, pid: int, seconds: float | None) -> int | None:
         """The exit code, negative for a signal; None when it has not ended within so long."""
@@ -119,11 +140,16 @@ class Preloaded:
         for line in output:
             message: dict[str, Any] = json.loads(line)
             with self._news:
+                pid, tell = message["pid"], None
                 if "status" in message:
-                    self._codes[message["pid"]] = os.waitstatus_to_exitcode(message["status"])
-                elif "pid" in message:
-                    self._spawned.append(message["pid"])
+                    self._codes[pid] = os.waitstatus_to_exitcode(message["status"])
+                    tell = self._told.pop(pid, None)
+                else:
+                    self._codes.pop(pid, None)  # the number of a process that ended long ago
+                    self._spawned.append(pid)
                 self._news.notify_all()
+            if tell is not None:
+                tell(self._codes[pid])
 
 
 @cache

@@ -12,17 +12,26 @@ import pytest
 
 from perdure.cli.demo import ANSWER, CUT_STEP, Proof, _problems
 from perdure.settings.catalogue import SETTINGS
+from tests.servers.preloaded import preloaded
+
+
+def environment(folder: Path, **variables: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+    return {**kept, "XDG_DATA_HOME": str(folder / "share"), "NO_COLOR": "1", "COLUMNS": "200", **variables}
 
 
 def perdure(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
-    environment |= {"XDG_DATA_HOME": str(folder / "share"), "NO_COLOR": "1", "COLUMNS": "200", **variables}
+    return preloaded().run(arguments, environment(folder, **variables), folder, "", 60)
+
+
+def from_scratch(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """With an interpreter of its own, which has nothing loaded yet."""
     return subprocess.run(
         [sys.executable, "-m", "perdure", *arguments],
         capture_output=True,
         text=True,
         cwd=folder,
-        env=environment,
+        env=environment(folder, **variables),
         stdin=subprocess.DEVNULL,
         timeout=60,
         check=False,
@@ -66,14 +75,14 @@ def test_failpoints_that_make_no_sense_are_refused_in_a_sentence(
     tmp_path: Path, variable: str, value: str, said: str
 ) -> None:
     for command in ("serve", "doctor"):
-        done = perdure(tmp_path, command, **{variable: value})
+        done = from_scratch(tmp_path, command, **{variable: value})
         assert done.returncode == 78
         assert said in done.stderr and variable in done.stderr
         assert "Traceback" not in done.stderr
 
 
 def test_the_version_is_told_as_a_command_and_as_a_flag(tmp_path: Path) -> None:
-    flag, command = perdure(tmp_path, "--version"), perdure(tmp_path, "version")
+    flag, command = from_scratch(tmp_path, "--version"), from_scratch(tmp_path, "version")
     assert (flag.returncode, flag.stdout) == (0, command.stdout)
     assert flag.stdout.startswith("perdure ") and "langgraph " in flag.stdout
 
@@ -86,7 +95,7 @@ def test_a_valid_setting_that_a_command_does_not_use_is_no_error(tmp_path: Path)
 
 
 def test_an_unknown_flag_is_wrong_usage(tmp_path: Path) -> None:
-    assert perdure(tmp_path, "serve", "--prot", "1").returncode == 2
+    assert from_scratch(tmp_path, "serve", "--prot", "1").returncode == 2
 
 
 def test_every_setting_is_a_flag_of_serve(tmp_path: Path) -> None:
@@ -106,7 +115,7 @@ def test_help_configuration_and_version_load_nothing_heavy() -> None:
 def test_without_a_database_a_read_and_a_write_say_which_command_to_run(tmp_path: Path) -> None:
     database = str(tmp_path / "none.db")
     for arguments in (("conversations", "list"), ("chat", "hi"), ("turns", "cancel", "x")):
-        done = perdure(tmp_path, *arguments, "--database", database)
+        done = from_scratch(tmp_path, *arguments, "--database", database)
         assert done.returncode == 1
         assert f"perdure serve --database {database}" in done.stderr
     assert not Path(database).exists()
