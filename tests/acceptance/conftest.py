@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import time
 from collections import Counter
@@ -18,6 +19,15 @@ import pytest
 from tests.servers.preloaded import Forked, preloaded
 
 LIMIT_SECONDS = 90.0
+
+HTTP = httpx2.Client(
+    trust_env=False,
+    timeout=60,
+    limits=httpx2.Limits(max_keepalive_connections=0),  # the server of the last request may be dead
+    verify=ssl.SSLContext(
+        ssl.PROTOCOL_TLS_CLIENT
+    ),  # to load the authorities for each server would take longer than to ask
+)
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -105,7 +115,7 @@ class ServerProcess:
         """`secret`: a named token's, instead of the server's own."""
         secret = more.pop("secret", None) or self.token
         headers = {"Authorization": f"Bearer {secret}", **more.pop("headers", {})}
-        return httpx2.request(method, f"{self.address}{path}", headers=headers, timeout=60, trust_env=False, **more)
+        return HTTP.request(method, f"{self.address}{path}", headers=headers, **more)
 
     def get(self, path: str, **more: Any) -> httpx2.Response:
         return self.request("GET", path, **more)
