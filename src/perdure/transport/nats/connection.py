@@ -77,8 +77,16 @@ Listener = Callable[[Message | Exception], None]
 class Subscription:
     """Holds over reconnects until it is left."""
 
-    def __init__(self, connection: Connection, subject: str, handler: Handler, queue: str) -> None:
-        self.subject, self.queue = subject, queue
+    def __init__(
+        self,
+        connection: Connection,
+        subject: str,
+        handler: Handler,
+        *,
+        queue: str = "",
+        on_loss: Callable[[], None] | None = None,
+    ) -> None:
+        self.subject, self.queue, self.on_loss = subject, queue, on_loss
         self._connection, self._handler = connection, handler
         self.line: Line | None = None
         """The one whose server knows of it."""
@@ -102,6 +110,12 @@ class Subscription:
             await asyncio.wait_for(on_line.drain(), PULSE_SECONDS)  # type: ignore[no-untyped-call]
         except (TimeoutError, errors.Error, OSError):
             log.debug("a subscription was left while its connection was lost", subject=self.subject)
+
+
+def seen(future: asyncio.Future[Any]) -> None:
+    """Its failure is nobody's fault when nobody waits for it any more."""
+    if not future.cancelled():
+        future.exception()
 
 
 class Replies:
@@ -131,7 +145,7 @@ class Connection:
         self._generation = 0
         self._max_payload = DEFAULT_MAX_PAYLOAD
         self._bells: list[LocalBell] = []
-        self._subscriptions: list[Subscription] = [Subscription(self, f"{inbox}.*", self._hear_reply, "")]
+        self._subscriptions: list[Subscription] = [Subscription(self, f"{inbox}.*", self._hear_reply)]
         self._replies: dict[str, Replies] = {}
         self._asked = 0
         self._outage: str | None = None
@@ -168,8 +182,10 @@ class Connection:
             except (TimeoutError, Disconnected):
                 log.debug("not everything was sent before the connection was closed")
         life, self._life = self._life, None
-        life.cancel()
-        await asyncio.gather(life, return_exceptions=True)
+        while not life.done():  # a cancel is lost where it meets the end of a wait (wait_for, before Python 3.12)
+            life.cancel()
+            await asyncio.wait({life}, timeout=0.1)
+        seen(life)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -280,6 +296,7 @@ class Connection:
             else:
                 answered.set_result(reply)
 
+        answered.add_done_callback(seen)
         replies = await self.converse(subject, data, hear, headers=headers)
         answered.add_done_callback(lambda _: replies.close())
         return answered
@@ -289,9 +306,12 @@ class Connection:
         self._asked += 1
         return f"{self._inbox}.{self._asked}.direct"
 
-    async def subscribe(self, subject: str, handler: Handler, *, queue: str = "") -> Subscription:
-        """Returns when the server knows of it; at once while the server is away (it is told at the next connect)."""
-        subscription = Subscription(self, subject, handler, queue)
+    async def subscribe(
+        self, subject: str, handler: Handler, *, queue: str = "", on_loss: Callable[[], None] | None = None
+    ) -> Subscription:
+        """Returns when the server knows of it; at once while the server is away (it is told at the next connect).
+        `on_loss`: called whenever the connection was lost, so that messages may be missing from there on."""
+        subscription = Subscription(self, subject, handler, queue=queue, on_loss=on_loss)
         self._subscriptions.append(subscription)
         line = self._line
         if line is not None:
@@ -331,7 +351,7 @@ class Connection:
 
     async def _live(self) -> None:
         wait = FIRST_WAIT_SECONDS
-        while True:
+        while self._life is not None:
             line = await self._dial()
             if line is not None:
                 try:
@@ -397,6 +417,9 @@ class Connection:
             self._line = None
             self._tell_outage(f"The connection to NATS at {', '.join(self._access.servers)} was lost.")
             self._ring()
+            for subscription in self._subscriptions:
+                if subscription.on_loss is not None:
+                    subscription.on_loss()
         for replies in list(self._replies.values()):
             replies.close()
             replies.tell(Disconnected(self._outage or "The connection to NATS was lost."))
