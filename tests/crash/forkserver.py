@@ -2,7 +2,8 @@
 
 The parent imports everything, opens no file, starts no thread and no event loop; a child continues exactly where the command
 line would. Speaks JSON lines. In: `{"environment": {…}, "out": path}` for a server of the crash suite, with `"folder": path,
-"arguments": […]` for a command typed in that folder; `"in"` and `"err"` are further paths (nothing; the same as `out`).
+"arguments": […]` for a command typed in that folder, with `"module": name, "arguments": […]` for a module run as a program;
+`"in"` and `"err"` are further paths (nothing; the same as `out`).
 Out: `{"pid": n}`, and `{"pid": n, "status": s}` when a child ended (the wait status). End of input kills the children and
 ends the parent.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import sys
@@ -25,6 +27,8 @@ PRELOADED = (
     "perdure.runtime.diagnosis",
     "perdure.runtime.files",
     "perdure.runtime.offline",
+    "perdure.runtime.agent",
+    "perdure.runtime.gateway",
     "perdure.graph.demo",
     "langchain.agents",
     "tests.crash.entry",
@@ -132,7 +136,10 @@ def _become(order: dict[str, Any]) -> None:
     os.dup2(_writable(order["err"]) if "err" in order else out, 2)
     os.environ.clear()
     os.environ.update(order["environment"])
-    if "arguments" in order:
+    if "module" in order:
+        sys.argv = [order["module"], *order["arguments"]]
+        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    elif "arguments" in order:
         _type(order["folder"], order["arguments"])
     else:
         import_module("tests.crash.entry").serve()

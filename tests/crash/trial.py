@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -134,8 +134,15 @@ def crossed(passes: Sequence[int] = (1, 2, 3, 5)) -> list[Plan]:
 
 async def try_out(plan: Plan, folder: Path, launcher: Launcher, **environment: str) -> Verdict:
     """Runs one plan on a fresh server in an empty folder."""
-    project = PROJECT if plan.scenario in DECIDING else {}
-    server = Server(folder, launcher, {**project, **environment})
+    return await try_on(Server(folder, launcher, {**project_of(plan), **environment}), plan)
+
+
+def project_of(plan: Plan) -> Mapping[str, str]:
+    return PROJECT if plan.scenario in DECIDING else {}
+
+
+async def try_on(server: Server, plan: Plan) -> Verdict:
+    """Runs one plan on a server that was not started yet, and closes it."""
     history = History(boots=server.boots)
     verdict = Verdict()
     waking = asyncio.create_task(_wake_when_the_lease_is_over(server, history)) if plan.action == "pause" else None
