@@ -89,13 +89,6 @@ class LocalTransport:
         for watcher in self._watchers.pop(conversation, ()):
             watcher.close()
 
-    def cut_off(self) -> None:
-        """Events may be missing from here on: every watcher has to come again with its cursor."""
-        self._tokens.clear()
-        for watchers in self._watchers.values():
-            for watcher in watchers:
-                watcher.cut_off()
-
     def ring(self, topic: str) -> None:
         for bell in self._bells.get(topic, ()):
             bell.ring()
@@ -191,12 +184,7 @@ class LocalSubscription:
         queue.append(event)
         self._size += size
         if len(queue) > self._max_events or self._size > self._max_bytes:
-            self.cut_off()
-        else:
-            _wake(self._waiter)
-
-    def cut_off(self) -> None:
-        self._slow, self._queue, self._size = True, None, 0
+            self._slow, self._queue, self._size = True, None, 0
         _wake(self._waiter)
 
     def _ignores(self, event: Event) -> bool:

@@ -289,5 +289,8 @@ class NatsTransport:
                     self._local.forget(conversation)
                 for topic in news.bells:
                     self._local.ring(topic)
-            case Gap() | EventHeard():
-                self._local.cut_off()
+            case EventHeard(message=message):
+                self._local.cut_off(message.event.conversation)
+            case Gap():
+                for conversation in self._local.watched():
+                    self._local.cut_off(conversation)
