@@ -90,8 +90,6 @@ class Calls:
             except NotReady as error:
                 if deadline - now() < PAUSE_SECONDS:
                     raise self._told(agent, whole, error) from error
-                if not isinstance(error, AgentUnavailable):
-                    request_id = new_id()  # it took nothing: it stops, and another process of it may be there soon
                 await asyncio.sleep(PAUSE_SECONDS)
 
     def _told(self, agent: str, seconds: float, error: NotReady) -> NotReady:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from perdure.agent.codec import Unreadable, from_json
 from perdure.agent.directory import Asks
 from perdure.agent.foreign import Refused, check_event
-from perdure.errors import AgentUnavailable, PerdureError
+from perdure.errors import AgentUnavailable, NotFound, PerdureError
 from perdure.events import Event, EventKind
 from perdure.replication import JournalRows, Position
 
@@ -79,9 +79,11 @@ class Gaps:
         """Pages of retained events; the last one may reach beyond `upto`."""
         more = upto > after
         while more and after < upto:
-            answer = await self._ask(
-                "events/read", {"conversation": conversation, "after": after, "limit": EVENTS_PAGE}
-            )
+            params = {"conversation": conversation, "after": after, "limit": EVENTS_PAGE}
+            try:
+                answer = await self._ask("events/read", params)
+            except NotFound as error:  # it was deleted since the rows were read
+                raise self._nonsense(error.message) from error
             page = self._events(answer, conversation, after)
             yield page
             more = bool(answer.get("more")) and bool(page)
@@ -89,12 +91,15 @@ class Gaps:
 
     async def text(self, conversation: str) -> Sequence[Event]:
         """All that streams now and is not replaced by a message, in the order of seqs."""
-        answer = await self._ask("tokens/read", {"conversation": conversation, "after": 0})
+        try:
+            answer = await self._ask("tokens/read", {"conversation": conversation, "after": 0})
+        except NotFound:
+            return []
         tokens = self._events(answer, conversation, 0)
         return [token for token in tokens if token.kind is EventKind.TOKEN]
 
     def _events(self, answer: Mapping[str, Any], conversation: str, after: int) -> list[Event]:
-        events = self._read(list[Event], answer.get("events", answer.get("tokens")))
+        events = self._read(list[Event], answer.get("events"))
         last = after
         for event in events:
             try:
@@ -109,7 +114,7 @@ class Gaps:
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             answer = await self._asks.call(self._agent, method, params, within_seconds=ASK_SECONDS)
-        except AgentUnavailable:
+        except (AgentUnavailable, NotFound):
             raise
         except PerdureError as error:
             raise self._nonsense(f"{method}: {error.message}") from error
