@@ -26,6 +26,8 @@ from perdure.turns import (
     TurnStatus,
     Verdict,
 )
+from tests.conformance.apart import Place, agent_apart, gateway_apart
+from tests.servers.nats_server import NatsServer
 from tests.unit.engine.graphs import World
 from tests.unit.engine.graphs import agent as scripted
 from tests.unit.engine.house import hosted, open_house
@@ -187,12 +189,44 @@ async def changes(stream: AsyncIterator[Any], count: int) -> list[Change | Lists
 # -- implementations --------------------------------------------------------------------------------------------------
 
 
+class SharedNats:
+    """Started by the first test that needs it; each has a prefix of its own there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._server: NatsServer | None = None
+
+    async def running(self) -> NatsServer:
+        if self._server is None:
+            # What is asked of the store here is not that it outlives a power cut.
+            self._server = await NatsServer(self._folder, sync_interval="2m").start()
+        return self._server
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+
+
 @asynccontextmanager
-async def local(folder: Path) -> AsyncIterator[Port]:
+async def local(folder: Path, nats: SharedNats) -> AsyncIterator[Port]:
     world = World()
     async with open_house(folder / "agent.db", hosted("agent", scripted(world))) as house:
         yield Port(house.agents, house.transport, world, house.store)
 
 
-IMPLEMENTATIONS: dict[str, Callable[[Path], AbstractAsyncContextManager[Port]]] = {"local": local}
-"""Every implementation runs the same suite."""
+@asynccontextmanager
+async def remote(folder: Path, nats: SharedNats) -> AsyncIterator[Port]:
+    world, place = World(), Place((await nats.running()).settings())
+    async with (
+        agent_apart(place, folder / "agent.db", hosted("agent", scripted(world))) as apart,
+        gateway_apart(place, folder / "gateway.db") as gateway,
+    ):
+        await gateway.reaches("agent")
+        yield Port(gateway.agents, gateway.transport, world, apart.store)
+
+
+IMPLEMENTATIONS: dict[str, Callable[[Path, SharedNats], AbstractAsyncContextManager[Port]]] = {
+    "local": local,
+    "remote": remote,
+}
+"""Every implementation runs the same suite: a folder of its own, and where a NATS is, if it needs one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tests.conformance.ports import (
     OPERATOR,
     OTHER,
     Port,
+    SharedNats,
     answer,
     changes,
     committed,
@@ -38,9 +39,16 @@ from tests.conformance.ports import (
 from tests.unit.engine.house import folded
 
 
+@pytest.fixture(scope="module")
+def nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedNats]:
+    shared = SharedNats(tmp_path_factory.mktemp("nats"))
+    yield shared
+    shared.close()
+
+
 @pytest.fixture(params=sorted(IMPLEMENTATIONS))
-async def port(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Port]:
-    async with IMPLEMENTATIONS[request.param](tmp_path) as opened:
+async def port(request: pytest.FixtureRequest, tmp_path: Path, nats: SharedNats) -> AsyncIterator[Port]:
+    async with IMPLEMENTATIONS[request.param](tmp_path, nats) as opened:
         yield opened
 
 
