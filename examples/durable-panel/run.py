@@ -115,7 +115,7 @@ def send(http: httpx2.Client, stage: Stage) -> str:
 
 def frames(http: httpx2.Client, conversation: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(event, data) of the gateway's stream until the end; the agent's death does not end it."""
-    with http.stream("GET", "/api/chat", params={"conversation": conversation, "after": "0"}) as stream:
+    with http.stream("GET", "/api/chat", params={"conversation": conversation}) as stream:
         stream.raise_for_status()
         event = ""
         for line in stream.iter_lines():
@@ -156,7 +156,7 @@ def link(stage: Stage) -> str:
 
 def counted(stage: Stage) -> bool:
     """Prints how often each step took effect. Only the cut one may have begun twice."""
-    effects = Counter(json.loads(line)["step"] for line in stage.effects.read_text().splitlines())
+    effects = Counter(json.loads(line)["args"]["label"] for line in stage.effects.read_text().splitlines())
     print("effects:", ", ".join(f"{step} × {times}" for step, times in effects.items()))
     return all(times == 1 for step, times in effects.items() if step != CUT_STEP)
 
