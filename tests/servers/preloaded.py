@@ -89,6 +89,10 @@ class Preloaded:
         """The crash suite's server (`tests/crash/entry.py`)."""
         return self._fork({"environment": {**environment}, "out": str(log)})
 
+    def module(self, name: str, *arguments: str) -> Forked:
+        """`python -m NAME …` from the repository's root; what it prints is thrown away."""
+        return self._fork({"module": name, "arguments": arguments, "environment": {**os.environ}, "out": os.devnull})
+
     def run(
         self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path, stdin: str, limit_seconds: float
     ) -> subprocess.CompletedProcess[str]:

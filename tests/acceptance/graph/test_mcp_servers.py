@@ -27,7 +27,8 @@ from perdure.graph.load import load_agent
 from perdure.graph.mcp import CallLost, McpServers, ServerMissing
 from perdure.graph.mcp_tool import McpTool
 from tests.servers.driving import Conversation, RecordingLedger
-from tests.servers.process import ROOT, OpenAiServer, ServerProcess, accepts, alive, free_port, until
+from tests.servers.preloaded import Forked, preloaded
+from tests.servers.process import ROOT, OpenAiServer, accepts, alive, free_port, until
 
 OWN = str(ROOT / "tests/servers/mcp_stdio_server.py")
 STDIO = {"command": sys.executable, "args": [OWN]}
@@ -42,21 +43,22 @@ class HttpServer:
         self._kind = kind
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/{'sse' if kind == 'sse' else 'mcp'}"
-        self._process: ServerProcess | None = None
+        self._process: Forked | None = None
 
     async def start(self) -> None:
-        self._process = ServerProcess("tests.servers.mcp_server", str(self.port), self._kind)
+        self._process = preloaded().module("tests.servers.mcp_server", str(self.port), self._kind)
         await until(lambda: accepts(self.port), "the server listens")
 
     async def close_its_door(self) -> None:
         """It takes no connection any more and goes on with the calls that are under way."""
         assert self._process is not None
-        self._process.process.terminate()
+        self._process.terminate()
         await until(lambda: not accepts(self.port), "the server takes no connection any more")
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
+            self._process.wait(60)
             self._process = None
 
 
