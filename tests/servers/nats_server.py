@@ -126,21 +126,24 @@ class NatsServer:
         os.kill(self.process.pid, which)
 
 
-async def running(folder: Path, **options: Any) -> NatsServer:
-    return await NatsServer(folder, **options).start()
-
-
 class Servers:
     """Of one test or session: all are killed at its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._started: list[NatsServer] = []
+        self._shared: dict[str, NatsServer] = {}
 
     async def start(self, **options: Any) -> NatsServer:
         server = NatsServer(self._folder / f"nats-{len(self._started)}", **options)
         self._started.append(server)
         return await server.start()
+
+    async def shared(self, version: str = "current") -> NatsServer:
+        """One for all tests that harm nobody: each takes a prefix of its own."""
+        if version not in self._shared:
+            self._shared[version] = await self.start(binary=binaries()[version])
+        return self._shared[version]
 
     def close(self) -> None:
         for server in self._started:

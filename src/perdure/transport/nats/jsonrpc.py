@@ -21,7 +21,7 @@ PART = "Perdure-Part"
 """Header of a reply in parts: which one this is, from 1."""
 
 PARTS = "Perdure-Parts"
-MAX_REPLY_BYTES = 64_000_000
+MAX_REPLY_BYTES = 32_000_000
 MIN_UNIQUE_ID = 16
 """A shorter id is somebody's counter: it does not tell a repeated request from another one."""
 
