@@ -9,7 +9,7 @@ import { type Shared, share } from "../stream/share";
 import type { SseEvent } from "../stream/sse";
 import { request } from "./client";
 import { ENDED, keys, type Page, type Transcript } from "./queries";
-import { reread } from "./reread";
+import { Rereads, reread } from "./reread";
 import type { ConversationSummary, TurnReply, TurnStatus } from "./schema";
 
 interface Change {
@@ -31,6 +31,7 @@ const EVERYTHING = [
 
 export class Changes implements Shared {
   private lastId: string | undefined;
+  private readonly rereads = new Rereads((queryKey) => reread(this.client, queryKey));
   /** What was asked for meanwhile was refused, and is not asked for again by itself. */
   private signedOut = false;
 
@@ -85,7 +86,13 @@ export class Changes implements Shared {
     const change = said as unknown as Change;
     if (change.kind === "turn") this.turnChanged(change);
     else if (change.status !== "updated") this.reread(keys.allBranches);
+    if (change.kind === "conversation" && change.status === "deleted") this.gone();
     this.reread(keys.conversations);
+  }
+
+  /** A conversation went with its turns and cards, which nobody names. */
+  private gone(): void {
+    for (const key of [keys.allTurns, keys.turns, keys.approvals]) this.reread(key);
   }
 
   private turnChanged({ conversation, turn, status }: Change): void {
@@ -119,11 +126,11 @@ export class Changes implements Shared {
   }
 
   private everything(): void {
-    for (const key of EVERYTHING) this.reread(key);
+    for (const key of EVERYTHING) void reread(this.client, key);
   }
 
   private reread(queryKey: readonly unknown[]): void {
-    void reread(this.client, queryKey);
+    this.rereads.tell(queryKey);
   }
 }
 

@@ -40,6 +40,7 @@ export const keys = {
   allBranches: ["branches"] as const,
   turns: ["turns"] as const,
   turn: (id: string) => ["turn", id] as const,
+  allTurns: ["turn"] as const,
   approvals: ["approvals"] as const,
   server: ["server"] as const,
 };

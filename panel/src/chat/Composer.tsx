@@ -1,6 +1,7 @@
-import { type FormEvent, type KeyboardEvent, type ReactNode, useEffect, useRef, useState } from "react";
+import { type FormEvent, type KeyboardEvent, type ReactNode, useEffect, useState } from "react";
 import { useDraft } from "../app/drafts";
 import { ErrorText } from "../app/Failed";
+import { useGrowing } from "../app/useGrowing";
 import { isRecord, parseJson } from "../fold/json";
 import { useWords } from "../words/words";
 import styles from "./composer.module.css";
@@ -80,18 +81,11 @@ function outgoingOf(text: string, json: boolean, queued: boolean): Outgoing | nu
   }
 }
 
-/** Grows with its text and is where a person types at once. */
+/** Is where a person types at once. */
 function useField(text: string) {
-  const field = useRef<HTMLTextAreaElement>(null);
+  const field = useGrowing(text);
   useEffect(() => {
     if (window.matchMedia("(hover: hover)").matches) field.current?.focus();
-  }, []);
-  // biome-ignore lint/correctness/useExhaustiveDependencies: its height follows from the text
-  useEffect(() => {
-    const area = field.current;
-    if (!area) return;
-    area.style.height = "auto";
-    area.style.height = `${Math.min(area.scrollHeight, 240)}px`;
-  }, [text]);
+  }, [field]);
   return field;
 }

@@ -1,7 +1,8 @@
 import { ApiError } from "../api/client";
 import { ACTIVE, useAgents, useMe } from "../api/queries";
+import { Awaiting } from "../app/Awaiting";
 import { useEscape } from "../app/escape";
-import { ErrorText } from "../app/Failed";
+import { Refused } from "../app/Failed";
 import { useWords } from "../words/words";
 import { Announcer } from "./Announcer";
 import { BranchPicker } from "./BranchPicker";
@@ -31,7 +32,7 @@ export function Conversation({ id }: { id: string }) {
     <div className={styles.page}>
       <Header id={id} transcript={transcript} line={line} current={current} />
       <Announcer id={id} current={current} />
-      <ErrorText error={transcript ? null : error} />
+      {!transcript && <Unread error={error} failures={told.failures} empty={told.items.length === 0} />}
       <BranchingContext value={branching}>
         <Transcript items={told.items} busy={current !== undefined && ACTIVE.has(current.status)} turns={told.turns}>
           {transcript?.state && <StateView state={transcript.state} />}
@@ -42,6 +43,11 @@ export function Conversation({ id }: { id: string }) {
       <Foot id={id} told={told} branching={branching} send={send} />
     </div>
   );
+}
+
+function Unread({ error, failures, empty }: { error: Error | null; failures: number; empty: boolean }) {
+  if (error) return <Refused error={error} />;
+  return empty ? <Awaiting failures={failures} /> : null;
 }
 
 interface FootProps {

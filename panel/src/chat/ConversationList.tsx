@@ -2,7 +2,8 @@ import { useDeferredValue, useEffect, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 import { Link } from "wouter";
 import { useConversations } from "../api/queries";
-import { ErrorText } from "../app/Failed";
+import { Awaiting } from "../app/Awaiting";
+import { Refused } from "../app/Failed";
 import { useWords } from "../words/words";
 import { ConversationRow } from "./ConversationRow";
 import styles from "./list.module.css";
@@ -17,7 +18,7 @@ export function ConversationList({ onOpen, onClose }: Props) {
   const t = useWords();
   const [search, setSearch] = useState("");
   const words = useDeferredValue(search.trim());
-  const { data, error, hasNextPage, fetchNextPage, isFetchingNextPage } = useConversations(words);
+  const { data, error, failureCount, hasNextPage, fetchNextPage, isFetchingNextPage } = useConversations(words);
   const field = useSearchKey(onOpen);
   const found = data?.pages.flatMap((page) => page.items) ?? [];
   const onKeyDown = (event: React.KeyboardEvent<HTMLInputElement>) => {
@@ -40,7 +41,8 @@ export function ConversationList({ onOpen, onClose }: Props) {
         onChange={(event) => setSearch(event.target.value)}
         onKeyDown={onKeyDown}
       />
-      <ErrorText error={error} />
+      <Refused error={error} />
+      {!data && !error && <Awaiting failures={failureCount} />}
       <ul className={styles.rows}>
         {found.map((each) => (
           <ConversationRow key={each.id} conversation={each} />

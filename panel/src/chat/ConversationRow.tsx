@@ -1,9 +1,9 @@
 import { useState } from "react";
 import { Link, useRoute } from "wouter";
 import type { ConversationSummary } from "../api/schema";
+import { Ago } from "../app/Ago";
 import { Menu } from "../app/Menu";
 import { StatusDot } from "../app/StatusDot";
-import { ago } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import { DeleteDialog, RenameDialog } from "./ConversationDialogs";
@@ -25,7 +25,7 @@ export function ConversationRow({ conversation }: { conversation: ConversationSu
         <span className={styles.when}>
           {conversation.forked_from && <ForkMark origin={conversation.forked_from.conversation} />}
           {status && SHOWN.has(status) && <StatusDot status={status} />}
-          {ago(conversation.updated_at, t.locale)}
+          <Ago at={conversation.updated_at} />
         </span>
       </Link>
       <Menu className={styles.menu} summary="⋯" label={t.list.actions(title)}>

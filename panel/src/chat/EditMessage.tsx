@@ -2,21 +2,23 @@ import type { FormEvent } from "react";
 import { useDraft } from "../app/drafts";
 import { useEscape } from "../app/escape";
 import { ErrorText } from "../app/Failed";
+import { useGrowing } from "../app/useGrowing";
 import { useWords } from "../words/words";
-import { type Branching, forkBefore, useFork } from "./branching";
+import { type Branching, edits, forkBefore, useFork } from "./branching";
 import styles from "./chat.module.css";
 
 /** A message said otherwise: it goes its own way, and the old one stays. */
 export function EditMessage({ message, text, branching }: { message: string; text: string; branching: Branching }) {
   const t = useWords();
   const fork = useFork(branching.conversation);
-  const [draft, setDraft] = useDraft(`edit ${branching.conversation} text`);
+  const [draft, setDraft] = useDraft(`${edits(branching.conversation)}text`);
   const edited = draft ?? text;
+  const field = useGrowing(edited);
   const leave = () => branching.edit(null);
   useEscape(leave);
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
-    if (edited.trim() && !fork.isPending) fork.mutate(forkBefore(message, edited), { onSuccess: leave });
+    if (edited.trim() && !fork.isPending) fork.mutate(forkBefore(message, edited));
   };
   return (
     <form className={styles.edit} onSubmit={submit}>
@@ -24,7 +26,8 @@ export function EditMessage({ message, text, branching }: { message: string; tex
         // biome-ignore lint/a11y/noAutofocus: a person asked to edit it
         autoFocus
         aria-label={t.chat.editLabel}
-        rows={Math.min(12, edited.split("\n").length + 1)}
+        ref={field}
+        rows={1}
         value={edited}
         onChange={(event) => setDraft(event.target.value)}
         onKeyDown={(event) => {

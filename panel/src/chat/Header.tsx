@@ -27,7 +27,7 @@ export function Header({ id, transcript, line, current }: Props) {
   return (
     <header className={styles.header}>
       <h1>
-        <bdi>{visible(title ?? "") || t.app.untitled}</bdi>
+        <bdi>{title === undefined ? "…" : visible(title) || t.app.untitled}</bdi>
       </h1>
       {current && <StatusPill status={current.status} />}
       {transcript?.forked_from && (

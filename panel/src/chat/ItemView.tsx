@@ -23,7 +23,7 @@ function View({ item, turn }: Props) {
     case "user":
       return <UserMessage id={item.key} text={item.text} pending={item.pending} />;
     case "unsent":
-      return <UnsentMessage text={item.text} failing={item.failing} />;
+      return <UnsentMessage text={item.text} hold={item.hold} />;
     case "assistant":
       return <AgentMessage id={item.key} text={item.text} live={item.live} cut={item.cut} />;
     case "reasoning":

@@ -2,7 +2,7 @@ import { useEffect } from "react";
 import { useLocation } from "wouter";
 import { useAgents } from "../api/queries";
 import { useDraft } from "../app/drafts";
-import { ErrorText } from "../app/Failed";
+import { Refused } from "../app/Failed";
 import { useLine } from "../app/line";
 import type { LineState } from "../stream/connection";
 import { visible } from "../words/visible";
@@ -49,13 +49,13 @@ export function NewConversation() {
             {visible(problem)}
           </p>
         ))}
-        <ErrorText error={error} />
+        <Refused error={error} />
         {TROUBLED.has(line) && <Line state={line} />}
       </div>
       {send.unsent.length > 0 && (
         <div className={styles.log}>
-          {send.unsent.map(({ key, text, failing }) => (
-            <UnsentMessage key={key} text={text} failing={failing} />
+          {send.unsent.map(({ key, text, hold }) => (
+            <UnsentMessage key={key} text={text} hold={hold} />
           ))}
         </div>
       )}

@@ -1,4 +1,4 @@
-import { useTurn } from "../api/queries";
+import { useAgents, useTurn } from "../api/queries";
 import type { Message } from "../fold/frames";
 import { showJson } from "../fold/json";
 import { between } from "../words/figures";
@@ -20,7 +20,7 @@ export function ToolCard({ turn, result, started, ...place }: Props) {
   const t = useWords();
   const { data } = useTurn(turn || undefined);
   const { call } = place;
-  const view = toolView(place, result, data, started);
+  const view = toolView(place, result, data, { started, covered: useCovered(data?.agent, call.name) });
   const given = view.record?.arguments ?? call.args;
   return (
     <details className={styles.card} data-state={view.state}>
@@ -43,6 +43,13 @@ export function ToolCard({ turn, result, started, ...place }: Props) {
       </div>
     </details>
   );
+}
+
+/** Whether the server says that each start of the tool is in its ledger. */
+function useCovered(agent: string | undefined, tool: string): boolean {
+  const { data } = useAgents();
+  const found = data?.items.find((each) => each.name === agent);
+  return found !== undefined && !found.uncovered_tools.includes(tool);
 }
 
 const PREVIEW = 60;

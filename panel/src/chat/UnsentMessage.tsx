@@ -1,9 +1,10 @@
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import styles from "./chat.module.css";
+import type { Hold } from "./courier";
 
 /** A message that no server has answered yet. */
-export function UnsentMessage({ text, failing }: { text: string; failing: boolean }) {
+export function UnsentMessage({ text, hold }: { text: string; hold: Hold | null }) {
   const t = useWords();
   return (
     <article aria-label={t.chat.you}>
@@ -11,7 +12,7 @@ export function UnsentMessage({ text, failing }: { text: string; failing: boolea
         <p>{visible(text)}</p>
       </div>
       <p className={styles.unsent} role="status">
-        {failing ? t.chat.sendingAgain : t.chat.sending}
+        {hold === null ? t.chat.sending : t.chat.held[hold]}
       </p>
     </article>
   );

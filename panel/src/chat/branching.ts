@@ -26,10 +26,10 @@ export function useBranching(): Branching | null {
 }
 
 export function useBranchingOf(conversation: string): Branching {
-  const [editing, setEditing] = useDraft(`edit ${conversation} message`);
+  const [editing, setEditing] = useDraft(`${edits(conversation)}message`);
   const edit = useCallback(
     (message: string | null) => {
-      drafts.forget(`edit ${conversation} `);
+      drafts.forget(edits(conversation));
       setEditing(message ?? undefined);
     },
     [conversation, setEditing],
@@ -45,6 +45,11 @@ export function useBranchingOf(conversation: string): Branching {
   }, [conversation, data, editing, edit]);
 }
 
+/** Where a message that is being said otherwise is kept until it is sent. */
+export function edits(conversation: string): string {
+  return `edit ${conversation} `;
+}
+
 /** Makes the fork and goes there. */
 export function useFork(conversation: string) {
   const client = useQueryClient();
@@ -54,6 +59,7 @@ export function useFork(conversation: string) {
       call<ForkReply>("POST", `api/conversations/${encodeURIComponent(conversation)}/fork`, { body: request, key }),
     ...untilAnswered,
     onSuccess: (made, { request }) => {
+      if (request.message) drafts.forget(edits(conversation));
       if (made.turn && request.message) {
         remember(made.conversation, { turn: made.turn, text: request.message, status: made.status ?? "queued" });
       }

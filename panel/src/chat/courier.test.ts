@@ -52,11 +52,12 @@ describe("a message on its way", () => {
   it("is tried until a server answers, with the same key, and shown all the while", async () => {
     const { courier, log, wake, settled, stored } = house([down, signedOut, accepted]);
     courier.send(letter("a"));
-    expect(courier.snapshot()).toMatchObject([{ key: "a", failing: false }]);
+    expect(courier.snapshot()).toMatchObject([{ key: "a", hold: null }]);
     await settled();
-    expect(courier.snapshot()).toMatchObject([{ key: "a", failing: true }]);
+    expect(courier.snapshot()).toMatchObject([{ key: "a", hold: "server" }]);
     expect(stored()).toEqual(["a"]);
     await wake();
+    expect(courier.snapshot()).toMatchObject([{ key: "a", hold: "sign-in" }]);
     await wake();
     expect(log).toEqual(["a", "a", "a"]);
     expect([courier.snapshot(), stored()]).toEqual([[], []]);

@@ -20,9 +20,12 @@ export interface Letter {
   request: ChatRequest;
 }
 
+/** No server answered; or it does not know who asks, until somebody signs in. */
+export type Hold = "server" | "sign-in";
+
 export interface Unsent extends Letter {
-  /** It, or one before it, was tried, and no server answered. */
-  failing: boolean;
+  /** Why it, or one before it, was tried in vain. */
+  hold: Hold | null;
 }
 
 export interface Listener {
@@ -39,7 +42,7 @@ interface Means {
 export class Courier {
   private letters: readonly Letter[];
   private shown: readonly Unsent[] = [];
-  private readonly failing = new Set<string | null>();
+  private readonly held = new Map<string | null, Hold>();
   private readonly refusals = new Map<string | null, Error>();
   private readonly onTheWay = new Set<string | null>();
   private readonly listeners = new Set<Listener>();
@@ -92,14 +95,16 @@ export class Courier {
 
   private async deliver(letter: Letter): Promise<void> {
     for (let failures = 0; ; failures += 1) {
+      let hold: Hold | null;
       try {
         const accepted = await this.means.deliver(letter);
         for (const each of this.listeners) each.onAccepted?.(letter, accepted);
         return this.remove(letter);
       } catch (error) {
-        if (!mayPass(error)) return this.refused(letter, error instanceof Error ? error : new Error(String(error)));
+        hold = holdOf(error);
+        if (hold === null) return this.refused(letter, error instanceof Error ? error : new Error(String(error)));
       }
-      this.failing.add(letter.conversation);
+      this.held.set(letter.conversation, hold);
       this.show();
       await this.means.wait(failures);
     }
@@ -112,7 +117,7 @@ export class Courier {
   }
 
   private remove({ key, conversation }: Letter): void {
-    this.failing.delete(conversation);
+    this.held.delete(conversation);
     this.change(this.letters.filter((each) => each.key !== key));
   }
 
@@ -123,14 +128,15 @@ export class Courier {
   }
 
   private show(): void {
-    this.shown = this.letters.map((each) => ({ ...each, failing: this.failing.has(each.conversation) }));
+    this.shown = this.letters.map((each) => ({ ...each, hold: this.held.get(each.conversation) ?? null }));
     for (const watcher of this.watchers) watcher();
   }
 }
 
-/** No server answered, or it does not know who asks until somebody signs in. */
-function mayPass(error: unknown): boolean {
-  return error instanceof ApiError && (error.passing || error.status === 401);
+function holdOf(error: unknown): Hold | null {
+  if (!(error instanceof ApiError)) return null;
+  if (error.status === 401) return "sign-in";
+  return error.passing ? "server" : null;
 }
 
 export const courier = new Courier({

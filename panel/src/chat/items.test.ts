@@ -189,7 +189,7 @@ describe("the transcript", () => {
   });
 
   it("shows last what no server has answered yet", () => {
-    const unsent = [{ key: "k", conversation: "c", agent: null, text: "are you there?", request: {}, failing: true }];
+    const unsent = [{ key: "k", conversation: "c", agent: null, text: "are you there?", request: {}, hold: null }];
     const items = itemsOf({ ...nothing, messages: [user("a")], turns: [turn("a", "completed")], unsent });
     expect(show(items)).toEqual(["user: hi", "end a", "unsent: are you there?"]);
   });

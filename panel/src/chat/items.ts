@@ -5,13 +5,13 @@ import type { Fold, FoldedTurn } from "../fold/fold";
 import type { Message, ToolCall, TraceFrame } from "../fold/frames";
 import { showJson } from "../fold/json";
 import { attemptsOf, type Break, breaksOf } from "./breaks";
-import type { Unsent } from "./courier";
+import type { Hold, Unsent } from "./courier";
 import type { Sent } from "./outbox";
 import type { CallPlace } from "./toolState";
 
 export type Item =
   | { kind: "user"; key: string; text: string; pending: boolean }
-  | { kind: "unsent"; key: string; text: string; failing: boolean }
+  | { kind: "unsent"; key: string; text: string; hold: Hold | null }
   | { kind: "assistant"; key: string; text: string; live: boolean; cut: boolean }
   | { kind: "reasoning"; key: string; text: string }
   | ({ kind: "call"; key: string; turn: string; result: Message | undefined; started: boolean } & CallPlace)
@@ -46,8 +46,8 @@ export function itemsOf({ messages: stored, turns: known, fold, sent, unsent, de
   return [...items, ...unsent.map(unsentItem)];
 }
 
-function unsentItem({ key, text, failing }: Unsent): Item {
-  return { kind: "unsent", key: `unsent-${key}`, text, failing };
+function unsentItem({ key, text, hold }: Unsent): Item {
+  return { kind: "unsent", key: `unsent-${key}`, text, hold };
 }
 
 /** Messages by turn: a turn begins with the message that its id is in, and what follows is its own. */

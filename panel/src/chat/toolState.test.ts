@@ -69,8 +69,17 @@ describe("a tool card", () => {
   });
 
   it("says that a call runs once the stream has told so, also where the ledger cannot be read", () => {
-    expect(toolView(place, undefined, undefined, true).state).toBe("running");
-    expect(toolView(place, undefined, turn(), true).state).toBe("running");
+    expect(toolView(place, undefined, undefined, { started: true }).state).toBe("running");
+    expect(toolView(place, undefined, turn(), { started: true }).state).toBe("running");
+  });
+
+  it("was never started in a turn that ended without a start in the ledger, where the ledger has them all", () => {
+    const state = (more: { started?: boolean; covered?: boolean }, calls: CallReply[] = []) =>
+      toolView(place, undefined, turn({ status: "failed", calls }), more).state;
+    expect(state({ covered: true })).toBe("never");
+    expect(state({ covered: false })).toBe("stopped");
+    expect(state({ covered: true, started: true })).toBe("stopped");
+    expect(state({ covered: true }, [record({ state: "running" })])).toBe("stopped");
   });
 
   it("finds the call of its own message where an id came again, and the n-th of one message", () => {

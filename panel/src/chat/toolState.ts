@@ -36,17 +36,23 @@ export interface CallPlace {
   nth: number;
 }
 
-/** `started`: the stream told so; the ledger may be read later. */
+export interface Known {
+  /** The stream told that it was started; the ledger may be read later. */
+  started?: boolean;
+  /** Each start of its tool is in the ledger. */
+  covered?: boolean;
+}
+
 export function toolView(
   place: CallPlace,
   result: Message | undefined,
   turn: TurnReply | undefined,
-  started = false,
+  { started = false, covered = false }: Known = {},
 ): ToolView {
   const record = recordOf(place, turn);
   const card = cardOf(place, record, turn);
   return {
-    state: result ? answered(result, record, card) : open(record, card, turn, started),
+    state: result ? answered(result, record, card) : open(record, card, turn, { started, covered }),
     record,
     card,
     ranBefore: record !== undefined && record.state === "done" && beforeRestart(record, turn),
@@ -74,12 +80,12 @@ function open(
   record: CallReply | undefined,
   card: CardReply | undefined,
   turn: TurnReply | undefined,
-  started: boolean,
+  { started, covered }: Known,
 ): ToolState {
   if (card?.state === "opened" || record?.state === "paused") return "asked";
   if (record?.state === "unknown") return "unknown";
   if (record?.state === "done") return record.status === "error" ? "error" : "done";
-  if (turn && ENDED.has(turn.status)) return "stopped";
+  if (turn && ENDED.has(turn.status)) return covered && !record && !started ? "never" : "stopped";
   if (record || started) return "running";
   return turn ? "pending" : "unread";
 }

@@ -17,6 +17,8 @@ const PATIENCE_MS = 700;
 export interface Conversation {
   transcript: Transcript | undefined;
   error: Error | null;
+  /** How often the server did not answer when the transcript was asked for. */
+  failures: number;
   items: Item[];
   line: LineState;
   turns: readonly TurnOfConversation[];
@@ -31,7 +33,7 @@ export function useConversation(id: string, unsent: readonly Unsent[]): Conversa
   const feed = useFeed(id);
   const { fold, line, revision } = feed;
   const patient = usePatience(line === "connecting" && revision === 0);
-  const { data: transcript, error } = useTranscript(id, !patient);
+  const { data: transcript, error, failureCount: failures } = useTranscript(id, !patient);
   useRereading(id, revision, fold);
   const sent = useOutbox(id);
   const read = transcript?.turns ?? NONE;
@@ -45,7 +47,7 @@ export function useConversation(id: string, unsent: readonly Unsent[]): Conversa
     [messages, turns, fold, sent, unsent, details],
   );
   const current = turns.find((turn) => turn.id === now);
-  return { transcript, error, items, line, turns, current, detail: details.get(now ?? "") };
+  return { transcript, error, failures, items, line, turns, current, detail: details.get(now ?? "") };
 }
 
 /** Of a turn that needed more than one attempt is shown where it went on. */

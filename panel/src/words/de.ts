@@ -16,7 +16,8 @@ export const de: Words = {
     language: "Sprache",
     newVersion: "Es gibt eine neue Fassung dieser Seite.",
     reload: "Neu laden",
-    signedOut: "Dieser Browser ist nicht mehr angemeldet. Öffne den Link, den der Server beim Start ausgegeben hat.",
+    signedOut:
+      "Dieser Browser ist nicht mehr angemeldet. Öffne den Link, den der Server beim Start ausgibt, hier oder in einem anderen Tab: Diese Seite geht dann weiter und behält, was du geschrieben hast.",
     broken: "Dieser Teil der Seite ist ausgefallen.",
     again: "Noch einmal",
     more: "Mehr zeigen",
@@ -89,7 +90,10 @@ export const de: Words = {
     retry: "Erneut versuchen",
     continue: "Weiter",
     sending: "Wird gesendet…",
-    sendingAgain: "Der Server antwortet nicht. Die Nachricht wird weiter gesendet; sie zählt einmal.",
+    held: {
+      server: "Der Server antwortet nicht. Die Nachricht wird weiter gesendet; sie zählt einmal.",
+      "sign-in": "Sie wird gesendet, sobald du wieder angemeldet bist.",
+    },
     queued: "eingereiht",
     takeBack: "Zurücknehmen",
     edit: "Ändern",

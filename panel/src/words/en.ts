@@ -16,7 +16,8 @@ export const en = {
     language: "Language",
     newVersion: "There is a new version of this page.",
     reload: "Reload",
-    signedOut: "This browser is not signed in any more. Open the link that the server printed when it started.",
+    signedOut:
+      "This browser is not signed in any more. Open the link that the server prints when it starts, here or in another tab: this page then goes on, and keeps what you wrote.",
     broken: "This part of the page failed.",
     again: "Try again",
     more: "Show more",
@@ -89,7 +90,10 @@ export const en = {
     retry: "Retry",
     continue: "Continue",
     sending: "Sending…",
-    sendingAgain: "The server does not answer. The message is sent again until it does; it counts once.",
+    held: {
+      server: "The server does not answer. The message is sent again until it does; it counts once.",
+      "sign-in": "It is sent once you have signed in again.",
+    },
     queued: "queued",
     takeBack: "Take back",
     edit: "Edit",

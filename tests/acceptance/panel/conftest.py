@@ -78,8 +78,11 @@ class Person:
             self.faults.append(text)
 
     def sign_in(self) -> None:
-        """By the link that the server printed last."""
-        self.page.goto(re.findall(r"http://\S+/login\?key=\S+", self.server.log())[-1])
+        self.page.goto(self.link())
+
+    def link(self) -> str:
+        """The one that the server printed last."""
+        return str(re.findall(r"http://\S+/login\?key=\S+", self.server.log())[-1])
 
     def open(self, path: str = "/") -> Page:
         self.page.goto(f"{self.address}{path}")

@@ -23,6 +23,8 @@ def test_an_edited_message_goes_its_own_way_and_the_picker_leads_back(person: Pe
     expect(page.get_by_label("Agent")).to_contain_text("apples")
     assert conversation_of(page) == first
     expect(picker).to_contain_text("1/2")
+    fork = page.get_by_label("Conversations", exact=True).get_by_role("link", name="/say apples (2)")
+    expect(fork.get_by_role("img")).to_have_accessible_name("Fork of /say apples")
 
 
 def test_an_answer_is_asked_for_again(person: Person) -> None:

@@ -77,7 +77,7 @@ def test_a_call_that_nobody_can_tell_of_is_given_up(suspect: Person) -> None:
     card.get_by_label("Note").fill("the bank is closed")
     card.get_by_role("button", name="Give up").click()
     until(page, "completed")
-    expect(page.locator("details[data-state=error]")).to_have_count(1)
+    expect(page.locator("details[data-state=unknown]")).to_have_count(1)
     assert "the bank is closed" in str(suspect.server.messages(page.url.rpartition("/")[2]))
     assert len(suspect.server.effect_lines()) == 1
 

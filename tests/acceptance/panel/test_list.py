@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.acceptance.conftest import eventually
 from tests.acceptance.panel.conftest import Person, conversation_of, until
@@ -56,6 +56,26 @@ def test_a_conversation_is_deleted_after_a_question(titled: Person) -> None:
     page.wait_for_url(f"{titled.address}/")
     expect(second.get_by_text("This conversation was deleted.")).to_be_visible()
     eventually(lambda: titled.server.get(f"/api/conversations/{gone}").status_code == 404, "it is deleted")
+
+
+def test_a_conversation_in_which_a_turn_has_begun_meanwhile_is_deleted_after_another_question(titled: Person) -> None:
+    page = titled.page
+    conversation = conversation_of(page)
+
+    def begin(route: Route) -> None:
+        turn = titled.server.say("restart the service", conversation=conversation)["turn"]
+        titled.server.until(turn, "parked")
+        route.continue_()
+
+    page.route(f"**/api/conversations/{conversation}", begin, times=1)
+    page.locator("li[data-here=true] summary").click()
+    page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("begun meanwhile")
+    dialog.get_by_role("button", name="Cancel the turn and delete").click()
+    page.wait_for_url(f"{titled.address}/")
+    eventually(lambda: titled.server.get(f"/api/conversations/{conversation}").status_code == 404, "it is deleted")
 
 
 def test_a_dot_tells_of_what_runs_waits_and_failed(person: Person) -> None:

@@ -75,6 +75,13 @@ def test_a_killed_server_goes_on_with_the_answer(survivor: Person, mortal: Serve
     mortal.start()
     until(page, "completed")
     shows(page, expected)
+    divider = page.get_by_text("resumed after a restart")
+    send(page, "/say next")
+    expect(page.get_by_label("Agent", exact=True).get_by_text("next", exact=True)).to_be_visible()
+    expect(divider).to_have_count(1)
+    page.reload()
+    until(page, "completed")
+    expect(divider).to_have_count(1)
 
 
 def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: Person, mortal: ServerProcess) -> None:
@@ -98,19 +105,135 @@ def test_stop_works_after_a_restart(survivor: Person, mortal: ServerProcess) -> 
     expect(page.locator("[data-line=live]")).to_be_visible()
     page.get_by_label("Message", exact=True).press("Escape")
     until(page, "cancelled")
+    with page.expect_response("**/api/chat"):
+        send(page, JOB)
+    mortal.kill()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("details[data-state=error]")).to_have_count(0)
+    mortal.start()
+    until(page, "cancelled")
 
 
-def test_a_message_sent_while_the_server_is_down_is_answered_once(survivor: Person, mortal: ServerProcess) -> None:
+def test_messages_sent_while_the_server_is_down_are_answered_once_wherever_a_person_looks_meanwhile(
+    survivor: Person, mortal: ServerProcess
+) -> None:
+    page = survivor.say("/say first")
+    until(page, "completed")
+    conversation = conversation_of(page)
+    mortal.kill()
+    send(page, "/say second")
+    send(page, "/say third")
+    expect(page.get_by_text("The server does not answer.")).to_have_count(2)
+    page.get_by_role("link", name="New conversation").click()
+    send(page, "/say another")
+    expect(page.get_by_text("The server does not answer.")).to_have_count(1)
+    mortal.start()
+    page.wait_for_url("**/c/*")
+    expect(page.get_by_label("Agent").get_by_text("another")).to_be_visible()
+    page.get_by_role("link", name="/say first").click()
+    expect(page.get_by_label("Agent").get_by_text("third")).to_be_visible()
+    until(page, "completed")
+    said = [each["content"] for each in mortal.messages(conversation)]
+    assert said == ["/say first", "first", "/say second", "second", "/say third", "third"]
+
+
+def test_a_page_that_is_signed_out_keeps_what_was_written_and_goes_on_after_a_new_sign_in(
+    survivor: Person, mortal: ServerProcess
+) -> None:
     page = survivor.say("/say first")
     until(page, "completed")
     mortal.kill()
-    send(page, "/say second")
-    expect(page.get_by_text("The server does not answer.")).to_be_visible()
+    (mortal.folder / "perdure.token").write_text("another-token-of-this-server")
     mortal.start()
+    expect(page.get_by_role("alert")).to_contain_text("not signed in any more")
+    send(page, "/say second")
+    expect(page.get_by_text("once you have signed in again")).to_be_visible()
+    page.get_by_label("Message", exact=True).fill("half a thought")
+    survivor.tab(survivor.link())
     expect(page.get_by_label("Agent").get_by_text("second")).to_be_visible()
     until(page, "completed")
-    messages = mortal.messages(conversation_of(page))
-    assert [each["content"] for each in messages] == ["/say first", "first", "/say second", "second"]
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.get_by_label("Message", exact=True)).to_have_value("half a thought")
+
+
+def test_a_page_that_finds_no_server_comes_up_with_it(person: Person) -> None:
+    page = person.say("/say hello")
+    until(page, "completed")
+    address = page.url
+    for path in ("/", address.removeprefix(person.address)):
+        page.route("**/api/**", lambda route: route.abort())
+        person.open(path)
+        expect(page.get_by_text("Waiting for the server…").first).to_be_visible()
+        page.unroute("**/api/**")
+        expect(page.get_by_role("link", name="/say hello").first).to_be_visible()
+    until(page, "completed")
+    expect(page.get_by_label("Agent", exact=True)).to_contain_text("hello")
+
+
+def test_what_a_person_began_to_write_is_there_after_a_look_elsewhere_and_a_reload(person: Person) -> None:
+    page = person.say("/say hello")
+    until(page, "completed")
+    first = page.url
+    page.get_by_label("Message", exact=True).fill("half a thought")
+    person.say("restart the service")
+    card, note = page.locator("[data-card]"), page.get_by_label("Note")
+    expect(page.get_by_role("log").get_by_text("3 tokens in")).to_be_visible()
+    note.fill("not on a Friday")
+    page.get_by_role("button", name="Edit arguments").click()
+    card.locator("textarea").fill('{"name": "db"}')
+    note.press("Escape")
+    page.get_by_role("link", name="/say hello").first.click()
+    page.goto(first)
+    expect(page.get_by_label("Message", exact=True)).to_have_value("half a thought")
+    page.go_back()
+    page.get_by_role("link", name="restart the service").first.click()
+    page.reload()
+    expect(card.locator("textarea")).to_have_value('{"name": "db"}')
+    expect(note).to_have_value("not on a Friday")
+    page.get_by_role("button", name="Deny").click()
+    until(page, "completed")
+    expect(page.locator("details[data-state=denied]")).to_contain_text("denied by admin")
+    expect(page.get_by_label("Agent", exact=True)).to_contain_text("not on a Friday")
+    assert page.evaluate("Object.values(sessionStorage).filter((each) => each.includes('Friday'))") == []
+
+
+def test_escape_closes_what_is_open_and_else_stops_from_anywhere(person: Person) -> None:
+    page = person.say(LONG)
+    under_way(page)
+    page.get_by_text("Export", exact=True).click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("link", name="JSONL")).to_be_hidden()
+    page.get_by_role("button", name="Edit").click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_label("The message, said otherwise")).to_have_count(0)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("word")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("searchbox")).to_have_value("")
+    page.keyboard.press("Escape")
+    page.locator("li[data-here=true] summary").click()
+    page.get_by_role("button", name="Rename").click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator("header .pill")).to_have_attribute("data-status", "running")
+    page.get_by_role("heading", level=1).click()
+    page.keyboard.press("Escape")
+    until(page, "cancelled")
+
+
+def test_the_card_of_a_call_that_was_stopped_says_how_it_ended(person: Person) -> None:
+    page = person.say("restart the service")
+    expect(page.locator("[data-card]")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    until(page, "cancelled")
+    expect(page.locator("details[data-state=never]")).to_contain_text("not started")
+    person.say("/loop")
+    expect(page.locator("details[data-state=never]")).to_have_count(1)
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator("details[data-state=never]")).to_have_count(0)
+    page.keyboard.press("Escape")
+    until(page, "cancelled")
+    expect(page.locator("details[data-state=error]")).to_have_count(0)
 
 
 def test_a_parked_question_outlives_a_reload_a_restart_and_a_look_elsewhere(
