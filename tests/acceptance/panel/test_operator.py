@@ -179,6 +179,21 @@ def test_the_inbox_has_everything_that_waits_and_empties(person: Person) -> None
     assert "not today" in str(person.server.messages(said["conversation"]))
 
 
+def test_what_was_deleted_leaves_every_view(person: Person) -> None:
+    asked = person.server.say("restart the service")
+    person.server.until(asked["turn"], "parked")
+    turn = person.open(f"/turns/{asked['turn']}")
+    inbox, turns = (person.tab(f"{person.address}/{view}") for view in ("approvals", "turns"))
+    link = f"main a[href$='/turns/{asked['turn']}']"
+    expect(turn.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+    for page in (inbox, turns):
+        expect(page.locator(link)).to_be_visible()
+    assert person.server.request("DELETE", f"/api/conversations/{asked['conversation']}?cancel=1").status_code == 204
+    for page in (inbox, turns):
+        expect(page.locator(link)).to_have_count(0)
+    expect(turn.get_by_text("There is nothing here.")).to_be_visible()
+
+
 def test_the_server_s_state_is_told(person: Person) -> None:
     said = person.server.say("/say something")
     person.server.until(said["turn"], "completed")
