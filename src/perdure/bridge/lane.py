@@ -29,6 +29,15 @@ class Lane:
     looked: int = 0
     """The journal was read up to here: what is not in it (a rewind dropped it) is not coming."""
 
+    round: int = 0
+    """Another one: it went back since, and whoever was sending for it stops."""
+
+    touched: float = float("-inf")
+    """When something happened in it last, on the loop's clock."""
+
+    resting: bool = False
+    """Its next event was refused: it is tried again later."""
+
     turn: str = ""
     """Of the event that was sent last."""
 
@@ -53,6 +62,7 @@ class Lane:
 
     def again(self) -> None:
         """Goes back to the first event that the stream is not known to have."""
+        self.round += 1
         self.sent = self.acked or 0
         self.looked = 0
         self.turn = ""

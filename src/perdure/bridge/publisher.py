@@ -22,7 +22,7 @@ from perdure.events import Event, EventKind
 from perdure.failpoints import FailpointError, failpoint
 from perdure.replication import JournalRows, Position
 from perdure.transport.nats.connection import Connection, Disconnected
-from perdure.transport.nats.stream import MAX_AGE_SECONDS, StreamError, StreamMissing
+from perdure.transport.nats.stream import MAX_AGE_SECONDS, StreamMissing
 from perdure.transport.nats.wire import EventMessage
 
 PAGE = 100
@@ -31,6 +31,9 @@ MAX_UNDER_WAY = 512
 
 REFILLS = 4
 """Conversations that are sent again at once after the stream was lost, beside those in which something happens."""
+
+LIVE_SECONDS = 60.0
+"""A conversation in which something happened so recently does not wait for its turn among those."""
 
 MAX_LANES = 5_000
 KEEP_SECONDS = 1.0
@@ -41,6 +44,9 @@ FIRST_DELAY_SECONDS, LAST_DELAY_SECONDS = 0.1, 5.0
 
 STATEFUL = frozenset({EventKind.APPROVAL, EventKind.REWIND, EventKind.END, EventKind.CHAT_ERROR})
 """Beside the first of each turn: what goes with the rows that it changed."""
+
+THE_WAY = (Disconnected, StreamMissing, TimeoutError, FailpointError)
+"""What fails for every event; anything else is refused for one."""
 
 _log = structlog.get_logger("perdure.bridge")
 
@@ -85,6 +91,8 @@ class Publisher:
         """In a row, without an acknowledgement between them."""
 
         self._acked: dict[str, int] = {}
+        self._any_acked = asyncio.Event()
+        self._held_up: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._house: list[asyncio.Task[None]] = []
         self.problem: str | None = None
@@ -99,6 +107,7 @@ class Publisher:
             lane = self._lanes[event.conversation] = Lane(event.conversation)
             if event.seq == 1:
                 lane.know(0)
+        lane.touched = asyncio.get_running_loop().time()
         if event.kind is EventKind.TOKEN:
             lane.speech.add(event, keep=self._open)
         else:
@@ -152,7 +161,8 @@ class Publisher:
                 elif not await self._same():
                     self._close()
                     continue
-                await self._rest(bell.wait, CHECK_SECONDS if self._open else delay)
+                unopened = self._connection.connected and not self._open
+                await self._rest(bell.wait, delay if unopened else CHECK_SECONDS)
 
     async def _rest(self, rung: Callable[[float], Awaitable[bool]], seconds: float) -> None:
         """Until the connection changed, something failed, or the time is over."""
@@ -183,13 +193,17 @@ class Publisher:
             self._tell(error)
             return False
         self._generation, self._open, self.problem = generation, True, None
+        self._held_up.clear()
         for conversation, published in lacking.items():
             lane = self._lanes.setdefault(conversation, Lane(conversation))
             lane.refill = True
             lane.know(published)
-            self._refill.append(conversation)
+        live_since = asyncio.get_running_loop().time() - LIVE_SECONDS
         for lane in self._lanes.values():
-            if lane.conversation not in lacking:
+            lane.resting = False
+            if lane.refill and lane.touched < live_since:
+                self._refill.append(lane.conversation)
+            else:
                 self._wake(lane)
         for _ in range(min(REFILLS, len(self._refill))):
             self._begin(self._refilled())
@@ -229,7 +243,7 @@ class Publisher:
     # -- lanes --------------------------------------------------------------------------------------------------------
 
     def _wake(self, lane: Lane) -> None:
-        if self._open and lane.task is None and (lane.behind or lane.speech.waiting):
+        if self._open and lane.task is None and not lane.resting and (lane.behind or lane.speech.waiting):
             lane.task = self._begin(self._travel(lane))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -247,18 +261,15 @@ class Publisher:
                     await asyncio.wait([lane.task])
 
     async def _travel(self, lane: Lane) -> None:
-        """Sends what there is. What fails is in doubt, for every conversation, until the way is opened again."""
+        """Sends what there is. Where the way itself fails all is in doubt until it is opened again."""
         try:
-            while self._open and (lane.behind or lane.speech.waiting):
+            while self._open and not lane.resting and (lane.behind or lane.speech.waiting):
                 if lane.behind:
                     await self._send_events(lane)
                 elif not await self._send_speech(lane):
                     break
-        except (Disconnected, StreamError, TimeoutError, FailpointError) as error:
-            self._failed(error)
-        except Exception:
-            _log.exception("events_held_up", conversation=lane.conversation, after=lane.sent)
-            self._after(LAST_DELAY_SECONDS, lane)
+        except Exception as error:
+            self._failed(lane, error)
         finally:
             lane.task = None
         self._tidy()
@@ -279,53 +290,59 @@ class Publisher:
         return True
 
     def _later(self, lane: Lane) -> None:
-        lane.timer = None
+        lane.timer, lane.resting = None, False
+        self._held_up.discard(lane.conversation)
         self._wake(lane)
 
     async def _send_events(self, lane: Lane) -> None:
         if lane.acked is None:
             await self._find(lane)
-        wanted, sent, identity, everything = lane.wanted, lane.sent, self._identity, lane.refill
-        page = await self._journal.events(lane.conversation, after=sent, limit=PAGE)
+            return
+        now, wanted, everything = lane.round, lane.wanted, lane.refill
+        page = await self._journal.events(lane.conversation, after=lane.sent, limit=PAGE)
         for event in page:
             if event.seq > wanted and not everything:
                 break
-            if not self._open or lane.sent != sent or identity != self._identity:
-                return  # it was opened anew meanwhile: from where it stands now
             for token in lane.speech.before(event.seq):
                 await self._tokens.token(token)
-            await self._send(lane, event)
-            sent = event.seq
-        if len(page) < PAGE:
+            if lane.round != now or not await self._send(lane, event):
+                return
+        if len(page) < PAGE and lane.round == now:
             lane.looked, lane.refill = max(lane.looked, wanted), False
 
     async def _find(self, lane: Lane) -> None:
         """Where a conversation stands that was quiet when the way was opened."""
         async with self._resolving:
-            if lane.acked is None:
-                for conversation, published in (await self._lacking()).items():
-                    other = self._lanes.get(conversation)
-                    if other is not None and other.acked is None:
-                        other.know(published)
+            now = lane.round
+            lacking = await self._lacking() if lane.acked is None else {}
+            if lane.round != now or lane.acked is not None:
+                return
+            for each in self._lanes.values():
+                if each.acked is None and each.conversation in lacking:
+                    each.know(lacking[each.conversation])
             if lane.acked is None:
                 lane.know(0)
 
-    async def _send(self, lane: Lane, event: Event) -> None:
-        identity, previous = self._identity, lane.sent
+    async def _send(self, lane: Lane, event: Event) -> bool:
+        """False when the lane went back meanwhile: then this event comes again."""
+        now, previous = lane.round, lane.sent
         rows = await self._rows(event) if event.kind in STATEFUL or event.turn != lane.turn else None
         await self._under_way.acquire()
+        future: asyncio.Future[int] | None = None
         try:
-            if not self._open or lane.sent != previous or identity != self._identity:
-                raise Disconnected
+            if lane.round != now:
+                return False
             failpoint("publish.before")
             future = await self._stream.publish(self._agent, EventMessage(event, previous, rows))
-        except BaseException:
-            self._under_way.release()
-            raise
-        if identity == self._identity and self._open and lane.sent == previous:
-            lane.sent, lane.turn = event.seq, event.turn
-            lane.under_way.append((event.seq, future))
+        finally:
+            if future is None:
+                self._under_way.release()
         future.add_done_callback(lambda done: self._answered(lane, done))
+        if lane.round != now:
+            return False
+        lane.sent, lane.turn = event.seq, event.turn
+        lane.under_way.append((event.seq, future))
+        return True
 
     async def _rows(self, event: Event) -> JournalRows:
         """Of its turn and conversation, as they are now."""
@@ -338,25 +355,39 @@ class Publisher:
             failpoint("publish.after")
         except FailpointError as fault:
             error = fault
-        if isinstance(error, Exception) and any(future is each for _, each in lane.under_way):
-            self._failed(error)
+        if isinstance(error, Exception):
+            if any(future is each for _, each in lane.under_way):
+                self._failed(lane, error)
             return
         self._failures = 0
+        if not self._held_up:
+            self.problem = None
         if lane.settle() and lane.acked is not None:
             self._acked[lane.conversation] = lane.acked
+            self._any_acked.set()
 
-    def _failed(self, error: Exception) -> None:
-        if self._open:
+    def _failed(self, lane: Lane, error: Exception) -> None:
+        if not self._open:
+            return
+        self._tell(error)
+        if isinstance(error, THE_WAY):
             self._failures += 1
-            self._tell(error)
             self._close()
             self._doubt.set()
+        else:
+            lane.again()
+            lane.speech.drop()
+            lane.resting = True
+            self._held_up.add(lane.conversation)
+            self._after(LAST_DELAY_SECONDS, lane)
 
     # -- what the journal keeps of it ---------------------------------------------------------------------------------
 
     async def _keep_positions(self) -> None:
         while True:
+            await self._any_acked.wait()
             await self._clock.sleep(KEEP_SECONDS)
+            self._any_acked.clear()
             await self._keep()
 
     async def _keep(self) -> None:

@@ -22,6 +22,7 @@ from perdure.store.sqlite.store import open_store
 from perdure.transport.local import LocalTransport
 from perdure.transport.nats.connection import Connection, Disconnected
 from perdure.transport.nats.names import Names
+from perdure.transport.nats.stream import StreamError
 from perdure.transport.nats.wire import EventMessage, News
 from perdure.turns import Limits
 from tests.unit.engine.house import PATIENCE_SECONDS, House
@@ -156,6 +157,9 @@ class SteeredStream:
     name: str = "turns@1"
     acknowledges: bool = True
     fails: Exception | None = None
+    refuses: str | None = None
+    """A conversation whose events the stream does not take."""
+
     held: list[EventMessage] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     order: list[Event] = field(default_factory=list)
@@ -179,7 +183,9 @@ class SteeredStream:
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.sent.append(Sent(message, done))
         self.order.append(message.event)
-        if self.fails is not None:
+        if message.event.conversation == self.refuses:
+            done.set_exception(StreamError("no"))
+        elif self.fails is not None:
             done.set_exception(self.fails)
         elif self.acknowledges:
             self.keep(self.sent[-1])

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from perdure.bridge import herald
 from perdure.bridge import publisher as publishing
 from perdure.bridge.bridge import Bridge
 from perdure.clock import SystemClock
@@ -42,8 +43,12 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 @asynccontextmanager
 async def connected(server: NatsServer, role: str = "gateway") -> AsyncIterator[Connection]:
-    async with Connection(server.settings(), name=role, inbox=NAMES.inbox(role)) as connection:
+    connection = Connection(server.settings(), name=role, inbox=NAMES.inbox(role))
+    await connection.start(wait_seconds=1.0)
+    try:
         yield connection
+    finally:
+        await connection.close()
 
 
 class Agent:
@@ -301,7 +306,10 @@ async def test_an_agent_is_discovered(servers: Servers, tmp_path: Path, caller_o
         assert found[0]["journal"] == own.house.store.journal
 
 
-async def test_a_silent_agent_is_heard_by_its_heartbeat(servers: Servers, tmp_path: Path, caller_of: Any) -> None:
+async def test_a_silent_agent_is_heard_by_its_heartbeat(
+    servers: Servers, tmp_path: Path, caller_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(herald, "HEARTBEAT_SECONDS", 0.1)
     server = await servers.start()
     connection, _ = await caller_of(server)
     heard: list[News] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any, cast
 import pytest
 
 from perdure import failpoints
+from perdure.bridge import publisher as module
 from perdure.bridge.publisher import Publisher
 from perdure.clock import SystemClock
 from perdure.events import EventKind
 from perdure.transport.nats.connection import Connection
-from perdure.transport.nats.stream import StreamMissing
+from perdure.transport.nats.stream import StreamError, StreamMissing
 from perdure.turns import Accepted, TurnStatus
 from tests.unit.bridge.house import AGENT, AgentHouse, SteeredStream, applied, eventually, open_agent_house
 from tests.unit.engine.graphs import World, agent, chain
@@ -53,7 +55,16 @@ async def complete(house: AgentHouse, stream: SteeredStream, *accepted: Accepted
     await eventually(lambda: is_complete(house, stream, *accepted))
     held = applied(stream.held)
     for each in accepted:
-        assert folded(list(held[each.conversation])) == folded(list(await house.journal(each)))
+        journal = await house.journal(each)
+        assert folded(list(held[each.conversation])) == folded(list(journal))
+        check_chain(stream, each.conversation, [event.seq for event in journal])
+
+
+def check_chain(stream: SteeredStream, conversation: str, journal: list[int]) -> None:
+    """No event of the journal lies between a message and the one it names as the one before it."""
+    for message in stream.held:
+        if message.event.conversation == conversation:
+            assert not [seq for seq in journal if message.previous < seq < message.event.seq]
 
 
 async def test_every_event_is_published_in_order_and_names_the_one_before_it(tmp_path: Path) -> None:
@@ -218,6 +229,57 @@ async def test_a_fault_while_publishing_is_made_good(side: str, tmp_path: Path) 
             await complete(house, stream, accepted)
     finally:
         failpoints.arm("")
+
+
+async def test_one_refused_event_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAST_DELAY_SECONDS", 0.2)
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        bad = await house.send("bad")
+        stream.refuses = bad.conversation
+        good = [await house.send(f"good {number}") for number in range(3)]
+        for each in (bad, *good):
+            await house.until(each)
+        await complete(house, stream, *good)
+        assert not await is_complete(house, stream, bad)
+        stream.refuses = None
+        await complete(house, stream, bad)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_the_line_and_the_stream_do_the_stream_becomes_the_journal(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FIRST_DELAY_SECONDS", 0.005)
+    luck, world = random.Random(seed), World()
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(world))) as (house, stream):
+        accepted: list[Accepted] = []
+        for round_ in range(25):
+            if round_ % 5 == 0:
+                accepted += [await house.send(f"call a b {round_}") for _ in range(2)]
+            what = luck.choice(["wipe", "lose", "mute", "fail", "shuffle", "calm"])
+            if what == "lose":
+                stream.lose()
+            elif what == "wipe":
+                stream.lose()
+                stream.wipe()
+            elif what == "mute":
+                stream.acknowledges = False
+            elif what == "fail":
+                stream.fails = luck.choice([TimeoutError(), StreamMissing("gone"), StreamError("no")])
+            elif what == "shuffle":
+                waiting = [each for each in stream.sent if not each.done.done()]
+                for each in luck.sample(waiting, len(waiting)):
+                    stream.keep(each)
+            await asyncio.sleep(luck.random() * 0.02)
+            stream.acknowledges, stream.fails = True, None
+            if not stream.line.connected:
+                stream.line.find()
+        for each in [each for each in stream.sent if not each.done.done()]:
+            each.done.set_exception(TimeoutError())
+        monkeypatch.setattr(module, "LAST_DELAY_SECONDS", 0.1)
+        for one in accepted:
+            await house.until(one)
+        await complete(house, stream, *accepted)
 
 
 async def test_a_stop_sends_what_is_left(tmp_path: Path) -> None:
