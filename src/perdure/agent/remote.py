@@ -18,6 +18,7 @@ from perdure.agent.streams import Streams
 from perdure.agent.whereabouts import Whereabouts
 from perdure.errors import NotReady, PerdureError
 from perdure.events import Event, EventKind, Frame, Gone, ListsReset, Reached, Unfollowed
+from perdure.replication import Reach
 from perdure.store.base import Decided, Page
 from perdure.store.replica import Replica
 from perdure.transport.local import LocalTransport
@@ -279,3 +280,13 @@ class RemoteAgents:
         except PerdureError as error:
             return error.message
         return None
+
+    async def statistics(self) -> Mapping[str, float]:
+        """Bounded-label numbers for /metrics: of this server's own database, of NATS and of who can be asked."""
+        reaches = list(self._directory.reaches().values())
+        return {
+            **await self._replica.statistics(),
+            "nats_connected": float(self._directory.is_connected),
+            "agents": float(len(reaches)),
+            "agents_reachable": float(reaches.count(Reach.REACHABLE)),
+        }

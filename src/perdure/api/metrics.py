@@ -24,6 +24,9 @@ _MEASURED = {
     "oldest_queued_seconds": "Age of the turn that has been queued longest.",
     "database_bytes": "Size of the database file.",
     "wal_bytes": "Size of the write-ahead log.",
+    "nats_connected": "1 while NATS is there, over which agents are reached.",
+    "agents": "Agents that were met over NATS.",
+    "agents_reachable": "Agents that can be asked now.",
 }
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 

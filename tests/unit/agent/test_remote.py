@@ -391,6 +391,16 @@ class TestServer:
             info = await desk.port.server(OPERATOR)
             assert (info.workers, info.nats) == ([], False)
 
+    async def test_its_numbers_tell_of_nats_and_of_who_can_be_asked(self, tmp_path: Path) -> None:
+        async with open_desk(tmp_path, "alpha", "beta") as desk:
+            await desk.lose("beta")
+            numbers = await desk.port.statistics()
+            assert (numbers["nats_connected"], numbers["agents"], numbers["agents_reachable"]) == (1, 2, 1)
+            assert numbers["database_bytes"] > 0
+            desk.directory.disconnected()
+            numbers = await desk.port.statistics()
+            assert (numbers["nats_connected"], numbers["agents_reachable"]) == (0, 0)
+
     async def test_its_health_is_its_own(self, desk: Desk) -> None:
         desk.directory.disconnected()
         assert await desk.port.unready() is None
