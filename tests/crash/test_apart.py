@@ -23,6 +23,6 @@ async def test_an_agent_or_a_gateway_killed_at_this_place_loses_and_repeats_noth
     assert verdict.kills == len(plan.arms), f"nothing was killed at {plan.failpoint}\n{verdict.server_log}"
 
 
-def test_every_place_of_nats_is_tried() -> None:
+async def test_every_place_of_nats_is_tried() -> None:
     assert {plan.failpoint for plan in apart_plans()} >= set(NATS_NAMES)
     assert {name for name in NATS_NAMES if name.rpartition(".")[0] in GATEWAYS} <= set(NATS_NAMES)
