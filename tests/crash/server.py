@@ -197,6 +197,9 @@ class Server:
         status = Path(f"/proc/{self.boots[-1].pid}/stat")
         return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "T"
 
+    def pause(self) -> None:
+        self._signal(signal.SIGSTOP)
+
     def unpause(self) -> None:
         self._signal(signal.SIGCONT)
 

@@ -7,7 +7,7 @@ the machine decides the rest, so a replay tries the same storm, not the same ins
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,20 +49,32 @@ class StormReport:
         return f"python -m tests.crash.proof --only storm --kills {max(self.kills, 1)} --seed {self.seed}"
 
 
-async def storm(folder: Path, launcher: Launcher, kills: int, seed: int, people: int = PEOPLE) -> StormReport:
-    """Cycles until so many kills have hit; stops after the first cycle with violations."""
+async def storm(
+    folder: Path,
+    launcher: Launcher,
+    kills: int,
+    seed: int,
+    *,
+    people: int = PEOPLE,
+    begin: Callable[[Path, Launcher, Random, StormReport], Cycle] | None = None,
+) -> StormReport:
+    """Cycles until so many kills have hit; stops after the first cycle with violations. `begin`: a cycle in an empty folder."""
     report = StormReport(seed)
     cycle = 0
     while report.kills < kills and not report.violations:
         luck = Random(f"{seed}/{cycle}")
         place = folder / f"cycle-{cycle}"
         place.mkdir()
-        await _Cycle(Server(place, launcher), luck, report).run(min(KILLS_PER_CYCLE, kills - report.kills), people)
+        one = begin(place, launcher, luck, report) if begin else Cycle(Server(place, launcher), luck, report)
+        await one.run(min(KILLS_PER_CYCLE, kills - report.kills), people)
         cycle += 1
     return report
 
 
-class _Cycle:
+class Cycle:
+    calm: Sequence[str] = CALM
+    """What people do."""
+
     def __init__(self, server: Server, luck: Random, report: StormReport) -> None:
         self._server = server
         self._luck = luck
@@ -104,7 +116,7 @@ class _Cycle:
         """One person after another, a new conversation or a longer one each time, until the storm is over."""
         while not self._over.is_set():
             person = Person(self._server, self._history, insists=True)
-            for name in luck.choice([[luck.choice(CALM)], luck.choices(OF_ONE_AGENT, k=2)]):
+            for name in luck.choice([[luck.choice(self.calm)], luck.choices(OF_ONE_AGENT, k=2)]):
                 await SCENARIOS[name](person)
             await person.leave()
 
