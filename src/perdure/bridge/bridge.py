@@ -91,7 +91,6 @@ class Bridge:
         self._transport.attach(None)
         await self._answerer.stop(within_seconds=ANSWERS_SECONDS)
         await self._herald.stop()
-        await self._herald.tell()
 
     def problems(self) -> Sequence[str]:
         """Why what happens here is not told to others now, one sentence each."""

@@ -48,8 +48,12 @@ class Herald:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            await self.tell()
 
     async def tell(self) -> None:
+        """Nothing before the start: a position that is not known would read as one that went back."""
+        if self._task is None:
+            return
         deleted = tuple(self._deleted)
         state = LEAVING if self._context.leaving() else SERVING
         if self._connection.connected:
