@@ -17,6 +17,7 @@ from tests.crash.client import GONE, Api
 from tests.crash.people import Supervisor
 from tests.crash.scenarios import DECIDING
 from tests.crash.server import Launcher, Server
+from tests.crash.streamed import stream_violations
 from tests.crash.trial import SPECIAL, Plan, Verdict, project_of, try_on
 from tests.servers.nats_server import NatsServer
 
@@ -116,11 +117,13 @@ async def try_apart(plan: Plan, folder: Path, launcher: Launcher, **environment:
     server = Apart(folder, launcher, {**project_of(plan), **environment}, agent=agent)
     try:
         await server.nats.start()
-        if plan.failpoint.rpartition(".")[0] not in GATEWAYS:
-            return await try_on(server, plan)
-        async with Supervisor(server.gateway, plan.arms):
-            verdict = await try_on(server, replace(plan, action="pass"))
-        verdict.kills += server.gateway.kills
+        if plan.failpoint.rpartition(".")[0] in GATEWAYS:
+            async with Supervisor(server.gateway, plan.arms):
+                verdict = await try_on(server, replace(plan, action="pass"))
+            verdict.kills += server.gateway.kills
+        else:
+            verdict = await try_on(server, plan)
+        verdict.violations += await stream_violations(server.nats.url, server.database)
         return verdict
     finally:
         await server.close_all()

@@ -11,6 +11,7 @@ from tests.crash.apart import Apart
 from tests.crash.people import drop_someone
 from tests.crash.server import Launcher
 from tests.crash.storm import Cycle, StormReport, age_unclean_starts, ended_within
+from tests.crash.streamed import stream_violations
 
 OF_ONE_AGENT = (
     "plain_answer",
@@ -41,6 +42,9 @@ class ApartCycle(Cycle):
             keeping.cancel()
             await asyncio.wait({keeping})
             await self.apart.close_all()
+
+    async def _judge(self) -> list[str]:
+        return [*await super()._judge(), *await stream_violations(self.apart.nats.url, self.apart.database)]
 
     async def _rage(self, kills: int) -> None:
         done, luck, server = 0, self._luck, self.apart

@@ -27,6 +27,8 @@ PRELOADED = (
     "perdure.runtime.diagnosis",
     "perdure.runtime.files",
     "perdure.runtime.offline",
+    "perdure.runtime.pruning",
+    "perdure.runtime.runtime",
     "perdure.runtime.agent",
     "perdure.runtime.gateway",
     "perdure.graph.demo",

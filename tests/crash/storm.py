@@ -95,7 +95,7 @@ class Cycle:
             await settle(self._server, self._history)
             calm.cancel()
             await self._end()
-            found = await asyncio.to_thread(violations, self._history, self._server.database, self._server.effects)
+            found = await self._judge()
         except (AssertionError, TimeoutError, ExceptionGroup) as problem:
             found = [f"!: the cycle did not come to its end: {told(problem)}; {self._standing()}", self._server.said()]
         finally:
@@ -105,6 +105,9 @@ class Cycle:
         report.violations += found
         report.messages += len(self._history.sent)
         report.frames += sum(len(seen.frames) for seen in self._history.seen)
+
+    async def _judge(self) -> list[str]:
+        return await asyncio.to_thread(violations, self._history, self._server.database, self._server.effects)
 
     def _standing(self) -> str:
         """Where everybody stood when the time was over."""
