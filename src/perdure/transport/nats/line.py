@@ -50,13 +50,15 @@ class Line(Client):
         return {**facts, "url": f"{url.scheme}://{url.hostname}:{url.port}" if url else ""}
 
     def hang_up(self) -> None:
-        """What was not sent is not sent; whoever reads finds the end."""
+        """What was not sent is not sent; whoever reads finds the end. The socket is not waited for: after a TLS handshake
+        that failed, nobody would say that it is closed."""
         if not self.lost.done():
             self.lost.set_result(None)
         self._pending, self._pending_data_size = [], 0
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
+        self._transport = None
 
     # -- the library's, corrected -------------------------------------------------------------------------------------
 
