@@ -6,7 +6,9 @@ from typing import cast
 
 import pytest
 
-from perdure.store.base import Store
+from perdure.store.base import Notify, Store
+from perdure.store.replica import Replica
+from perdure.store.sqlite.replica import open_replica
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.testing import FakeClock
 from perdure.turns import Limits
@@ -36,3 +38,15 @@ async def journal(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     await made.start()
     yield made
     await made.store.close()
+
+
+async def sqlite_replica(folder: Path, notify: Notify, clock: FakeClock) -> Replica:
+    return await open_replica(folder / "gateway.db", notify=notify, clock=clock)
+
+
+@pytest.fixture
+async def replica(journal: Journal, tmp_path: Path) -> AsyncIterator[Replica]:
+    """A gateway's file beside the journal; with a bell of its own."""
+    made = await sqlite_replica(tmp_path, Heard(), journal.clock)
+    yield made
+    await made.close()
