@@ -80,10 +80,10 @@ class Follower:
 
     async def stop(self) -> None:
         self._unobserve()
-        await self._feed.stop()
         for task in (tasks := list(self._tasks)):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._feed.stop()
         for following in self._agents.values():
             await following.stop()
 
@@ -138,11 +138,8 @@ class Follower:
     async def _hear(self) -> None:
         while True:
             await self._feed.wait()
-            heard = self._feed.take()
-            for item in heard:
-                self._route(item)
-            if not heard:
-                return  # it was stopped
+            for heard in self._feed.take():
+                self._route(heard)
 
     def _route(self, heard: Heard) -> None:
         match heard:

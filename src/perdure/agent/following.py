@@ -63,7 +63,7 @@ class Following:
         self._told = told
         self._unfilled = unfilled
         self._ownership = Ownership(replica, agent)
-        self._lost = Lost(replica, transport, clock, agent)
+        self._lost = Lost(replica, transport, clock, self._ownership)
         self._lines: dict[str, Line] = {}
         self._queue: deque[tuple[EventMessage | Event, int]] = deque()
         self._queued_bytes = 0
@@ -292,7 +292,7 @@ class Following:
 
     async def _went_back(self, conversation: str, held: int) -> bool:
         """Events may have come by the feed since the rows were read: it is asked once more."""
-        rows = await self._gaps.rows_of(conversation, self._journal)
+        rows = await self._gaps.rows_of(conversation, ())
         return rows.journal != self._journal or rows.last_seqs.get(conversation, held) < held
 
     async def _quiet(self, conversation: str, held: int, last: int, many: int) -> list[Event] | None:
@@ -322,7 +322,8 @@ class Following:
             return
         generation = self._generation
         held = await self._replica.last_seq(conversation)
-        async for missing in self._gaps.missing(conversation, held or 0, self._journal):
+        turns = await self._ownership.unended(conversation)
+        async for missing in self._gaps.missing(conversation, held or 0, turns):
             rows = await self._ownership.own(missing.rows)
             if conversation not in {row["id"] for row in rows.conversations}:
                 await self._forget_unknown(conversation, rows)

@@ -10,6 +10,9 @@ from perdure.errors import NotFound
 from perdure.events import Event, EventKind
 from perdure.replication import JournalRows, Row
 from perdure.store.replica import Replica
+from perdure.turns import ENDED
+
+NEWEST = 50
 
 
 class Refused(Exception):
@@ -58,6 +61,11 @@ class Ownership:
             return (await self._replica.turn(None, turn)).conversation
         except NotFound:
             return None
+
+    async def unended(self, conversation: str) -> list[str]:
+        """Turns of a conversation that the copy shows as not ended, among its newest."""
+        page = await self._replica.turns(None, limit=NEWEST, conversation=conversation)
+        return [turn.id for turn in page.items if turn.status not in ENDED]
 
     async def own(self, rows: JournalRows) -> JournalRows:
         """The rows without those that are not this agent's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,7 +23,10 @@ ROWS_PAGE = 50
 MAX_EVENTS = 5_000
 """Of one conversation in one transaction."""
 
-_ROUNDS = 3
+MAX_TURNS = 200
+"""Whose rows are asked for at once."""
+
+LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,43 +50,60 @@ class Gaps:
             {"journal": after.journal, "change": after.change, "audit": after.audit, "limit": ROWS_PAGE}
         )
 
-    async def rows_of(self, conversation: str, journal: str) -> JournalRows:
-        named = {"journal": journal, "change": 0, "audit": 0, "limit": ROWS_PAGE, "conversations": [conversation]}
+    async def rows_of(self, conversation: str, turns: Collection[str]) -> JournalRows:
+        """Of the conversation and of these turns of it, as of now."""
+        named = {"conversations": [conversation], "turns": sorted(turns), "limit": MAX_TURNS}
         return await self._rows(named)
 
     async def _rows(self, params: Mapping[str, Any]) -> JournalRows:
         return self._read(JournalRows, await self._ask("journal/read", params))
 
-    async def missing(self, conversation: str, after: int, journal: str) -> AsyncIterator[Missing]:
-        """What the conversation has after a seq, with its rows; in several parts when it is much. A conversation that the
-        agent does not know comes without rows of it. Text first, then rows, then events: what a token follows is then in the events, and
-        what the rows tell of, too."""
-        text = await self.text(conversation)
-        for left in reversed(range(_ROUNDS)):
-            rows = await self.rows_of(conversation, journal)
-            last = rows.last_seqs.get(conversation, 0)
+    async def missing(self, conversation: str, after: int, turns: Collection[str]) -> AsyncIterator[Missing]:
+        """What the conversation has after a seq, with the rows of the turns it is about and of those that are named; in several
+        parts when it is much. A conversation that the agent does not know comes without a row of it."""
+        text = await self.text(conversation)  # first: what a token follows is then among the events
+        more = True
+        while more:
             events: list[Event] = []
-            async for page in self.events(conversation, after, upto=last):
+            more = False
+            async for page in self.events(conversation, after):
                 events += page
-                if len(events) >= MAX_EVENTS:
-                    yield Missing(rows, events)
-                    after, events = events[-1].seq, []
-            moved = any(event.seq > last and event.kind is EventKind.REWIND for event in events)
-            if moved and left:
-                continue  # what was dropped meanwhile may be what these rows tell of
-            events = [event for event in events if event.seq <= last]
+                kept = _of_few_turns(events)
+                if len(events) >= MAX_EVENTS or len(kept) < len(events):
+                    events, more = kept, True
+                    break
+            named = {event.turn for event in events} | (set() if more else set(turns))
+            rows = await self.rows_of(conversation, named)
+            if more:
+                yield Missing(rows, events)
+                after = events[-1].seq
+                continue
+            last = rows.last_seqs.get(conversation, 0)
+            events += await self._since(conversation, events[-1].seq if events else after, last, named)
             yield Missing(rows, sorted([*events, *text], key=lambda event: event.seq))
-            return
 
-    async def events(self, conversation: str, after: int, *, upto: int) -> AsyncIterator[Sequence[Event]]:
+    async def _since(self, conversation: str, after: int, last: int, turns: Collection[str]) -> list[Event]:
+        """What was committed between events and rows: with it both are of the same instant."""
+        events: list[Event] = []
+        async for page in self.events(conversation, after, upto=last):
+            events += page
+        dropping = max((event.seq for event in events if event.kind is EventKind.REWIND), default=0)
+        found: list[Event] = []
+        for event in events:
+            if event.turn not in turns or event.seq > max(last, dropping):
+                break
+            found.append(event)
+        return found
+
+    async def events(self, conversation: str, after: int, *, upto: int = LARGEST) -> AsyncIterator[Sequence[Event]]:
         """Pages of retained events; the last one may reach beyond `upto`."""
-        more = upto > after
+        more = True
         while more and after < upto:
             params = {"conversation": conversation, "after": after, "limit": EVENTS_PAGE}
             try:
                 answer = await self._ask("events/read", params)
-            except NotFound as error:  # it was deleted since the rows were read
-                raise self._nonsense(error.message) from error
+            except NotFound:
+                return
             page = self._events(answer, conversation, after)
             yield page
             more = bool(answer.get("more")) and bool(page)
@@ -130,3 +150,13 @@ class Gaps:
 
     def _nonsense(self, what: str) -> AgentUnavailable:
         return AgentUnavailable(f"The agent {self._agent!r} answered with what cannot be used: {what}")
+
+
+def _of_few_turns(events: Sequence[Event]) -> list[Event]:
+    """The first ones, of no more turns than rows can be asked for at once."""
+    turns: set[str] = set()
+    for number, event in enumerate(events):
+        turns.add(event.turn)
+        if len(turns) > MAX_TURNS // 2:
+            return list(events[:number])
+    return list(events)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from perdure.agent.foreign import Ownership
 from perdure.clock import Clock
-from perdure.errors import NotFound
 from perdure.events import Event, EventKind
 from perdure.store.replica import Replica
 from perdure.transport.local import LocalTransport
-from perdure.turns import ENDED, Turn
 
-PAGE = 200
 MAX_KEPT = 1_000
 
 TURN_LOST = {
@@ -35,11 +33,11 @@ class _Watched:
 class Lost:
     """Of one agent."""
 
-    def __init__(self, replica: Replica, transport: LocalTransport, clock: Clock, agent: str) -> None:
+    def __init__(self, replica: Replica, transport: LocalTransport, clock: Clock, ownership: Ownership) -> None:
         self._replica = replica
         self._transport = transport
         self._clock = clock
-        self._agent = agent
+        self._ownership = ownership
         self._watched: dict[str, _Watched] = {}
         self._said: dict[str, None] = {}
         self._count = 0
@@ -47,18 +45,10 @@ class Lost:
     async def remember(self, conversations: Collection[str], told: Callable[[str], int]) -> None:
         """Call it before the copy of these is thrown away. `told`: the highest seq that watchers of one have seen live."""
         for conversation in conversations:
-            try:
-                known = await self._replica.conversation(None, conversation)
-            except NotFound:
-                continue
-            if known.agent == self._agent:
+            if await self._ownership.owns(conversation):
                 seen = max(await self._replica.last_seq(conversation) or 0, told(conversation))
-                unended = [turn.id for turn in await self._turns(conversation) if turn.status not in ENDED]
+                unended = await self._ownership.unended(conversation)
                 self._watched[conversation] = _Watched(seen, unended)
-
-    async def _turns(self, conversation: str) -> list[Turn]:
-        """Those that are not ended are among the newest."""
-        return list((await self._replica.turns(None, limit=PAGE, conversation=conversation)).items)
 
     async def tell(self, conversations: Collection[str] | None = None) -> None:
         """Call it once the copy is made again: watchers of turns that are gone hear so; all of them come again and read.
@@ -68,19 +58,12 @@ class Lost:
             if watched is None:
                 continue
             for turn in watched.unended:
-                if not await self._holds(turn):
+                if await self._ownership.place(turn) is None:
                     await self.say(conversation, turn, watched.told)
             if await self._replica.last_seq(conversation) is None:
                 self._transport.forget(conversation)
             else:
                 self._transport.cut_off(conversation)
-
-    async def _holds(self, turn: str) -> bool:
-        try:
-            await self._replica.turn(None, turn)
-        except NotFound:
-            return False
-        return True
 
     async def say(self, conversation: str, turn: str, told: int) -> None:
         """To the watchers of the conversation, once for a turn. `told`: as in `remember`."""

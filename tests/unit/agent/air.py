@@ -41,7 +41,7 @@ STATEFUL = frozenset({EventKind.APPROVAL, EventKind.REWIND, EventKind.END, Event
 
 async def eventually(true: Callable[[], bool | Awaitable[bool]]) -> None:
     """Looks again whenever the loop has done something else."""
-    async with asyncio.timeout(6):
+    async with asyncio.timeout(60):
         while not (found if isinstance(found := true(), bool) else await found):
             await asyncio.sleep(0.002)
 
@@ -148,9 +148,10 @@ class Station:
             info = AgentInfo(self.name, "message", None, False)
             return to_json(Description, Description(info, "1", store.journal, f"boot-{self.boot}"))
         if method == "journal/read":
-            after = Position(params["journal"], params["change"], params["audit"])
-            named = params.get("conversations", ())
-            return rows_to_json(await store.journal_rows(after, limit=params["limit"], conversations=named))
+            after = Position(params.get("journal", ""), params.get("change", 0), params.get("audit", 0))
+            turns, conversations = params.get("turns", ()), params.get("conversations", ())
+            rows = await store.journal_rows(after, limit=params["limit"], turns=turns, conversations=conversations)
+            return rows_to_json(rows)
         if method == "responses/turnStatus":
             return await self.status(params["turn_id"])
         await store.conversation(None, params["conversation"])
@@ -190,7 +191,6 @@ class Air:
         self.identity_now: str | None = "stream-1"
         self.bells = LocalTransport()
         self._wake = asyncio.Event()
-        self._stopped = False
 
     async def station(self, name: str) -> Station:
         made = self.stations[name] = await Station(self, name, self.folder / name).open()
@@ -248,10 +248,9 @@ class Air:
     # -- Feed ---------------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._stopped = False
+        self._wake.clear()
 
     async def stop(self) -> None:
-        self._stopped = True
         self._wake.set()
 
     def take(self) -> Sequence[Heard]:
