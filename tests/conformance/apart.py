@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perdure.agent.base import AgentPort
 from perdure.agent.directory import Directory
 from perdure.agent.follower import Follower
 from perdure.agent.local import LocalAgents
@@ -56,6 +55,7 @@ class AgentApart:
 
     agents: LocalAgents
     store: SQLiteStore
+    transport: Bridged
     worker: Worker
     bridge: Bridge
 
@@ -79,7 +79,7 @@ async def agent_apart(place: Place, path: Path, agent: HostedGraph) -> AsyncIter
         await bridge.start()
         stack.push_async_callback(worker.drain, 0.0)
         await worker.start()
-        yield AgentApart(agents, store, worker, bridge)
+        yield AgentApart(agents, store, bridged, worker, bridge)
 
 
 @dataclass
@@ -148,8 +148,3 @@ async def gateway_apart(
         stack.push_async_callback(persister.stop)
         stack.callback(local.close)
         yield GatewayApart(agents, replica, local, directory, follower, persister)
-
-
-def is_port(agents: RemoteAgents) -> AgentPort:
-    """What the type checker says of it."""
-    return agents
