@@ -8,9 +8,11 @@ import {
   useInfiniteQuery,
   useQueries,
   useQuery,
+  useQueryClient,
 } from "@tanstack/react-query";
 import type { Message } from "../fold/frames";
 import { ApiError, call } from "./client";
+import { fewAtATime } from "./repeating";
 import type {
   AgentsReply,
   CardReply,
@@ -101,9 +103,14 @@ export function useTurn(id: string | undefined) {
   return useQuery({ ...turnQuery(id ?? ""), enabled: id !== undefined });
 }
 
-/** Those of the turns that could be read, by id. */
+/** Those of the turns that could be read, by id; the newest first, and a few at a time: a long conversation has many. */
 export function useTurnsDetails(ids: readonly string[]): ReadonlyMap<string, TurnReply> {
-  return useQueries({ queries: ids.map(turnQuery), combine: byId });
+  const client = useQueryClient();
+  const wanted = fewAtATime(ids.toReversed(), (id) => {
+    const status = client.getQueryState(keys.turn(id))?.status;
+    return status === undefined || status === "pending";
+  });
+  return useQueries({ queries: wanted.map(turnQuery), combine: byId });
 }
 
 function byId(results: UseQueryResult<TurnReply>[]): ReadonlyMap<string, TurnReply> {

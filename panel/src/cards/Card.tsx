@@ -32,6 +32,11 @@ export function Card({ card, children }: { card: CardReply; children?: ReactNode
       {card.expires_at && <p className={styles.hint}>{t.card.expires(ago(card.expires_at, t.locale))}</p>}
       {card.deciders && <p className={styles.hint}>{t.card.deciders(card.deciders.map(visible).join(", "))}</p>}
       {decide.isSuccess || wasLate(decide.error) ? null : <Form card={card} decide={decide} />}
+      {decide.isPending && decide.failureCount > 0 && (
+        <p className={styles.hint} role="status">
+          {t.card.held}
+        </p>
+      )}
       {!wasLate(decide.error) && <ErrorText error={decide.error} />}
       {children}
     </article>

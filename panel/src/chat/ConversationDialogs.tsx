@@ -6,9 +6,12 @@ import { ACTIVE, keys } from "../api/queries";
 import { untilAnswered } from "../api/repeating";
 import type { ConversationSummary } from "../api/schema";
 import { Dialog } from "../app/Dialog";
+import { drafts } from "../app/drafts";
 import { ErrorText } from "../app/Failed";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
+import { edits } from "./branching";
+import { draftOf } from "./useSend";
 
 interface Props {
   conversation: ConversationSummary;
@@ -91,6 +94,8 @@ function useRemove({ id }: ConversationSummary, onRemoved: () => void) {
     },
     ...untilAnswered,
     onSuccess: async () => {
+      drafts.forget(draftOf(id));
+      drafts.forget(edits(id));
       onRemoved();
       if (here) go("/");
       await client.invalidateQueries({ queryKey: keys.conversations });

@@ -4,6 +4,7 @@ import type { TurnSummary } from "../api/schema";
 import { address } from "../app/base";
 import { Menu } from "../app/Menu";
 import { StatusPill } from "../app/StatusDot";
+import { useTitle } from "../app/useTitle";
 import type { LineState } from "../stream/connection";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -24,6 +25,7 @@ export function Header({ id, transcript, line, current }: Props) {
   // The list hears of a new title at once.
   const title = list?.pages.flatMap((page) => page.items).find((each) => each.id === id)?.title ?? transcript?.title;
   const exported = (format: string) => address(`api/conversations/${encodeURIComponent(id)}/export?format=${format}`);
+  useTitle(title === undefined ? undefined : visible(title) || t.app.untitled);
   return (
     <header className={styles.header}>
       <h1>

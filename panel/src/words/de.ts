@@ -196,6 +196,7 @@ export const de: Words = {
       give_up: "aufgegeben",
       answer: "beantwortet",
     },
+    held: "Der Server antwortet nicht. Die Entscheidung wird weiter gesendet; sie zählt einmal.",
     closed: "Es wird keine Entscheidung mehr gebraucht.",
     openConversation: "Gespräch öffnen",
   },
@@ -233,7 +234,7 @@ export const de: Words = {
     neverBegun: "Er endete, bevor er begann.",
     moreChanges: (count) => `${count} weitere Änderungen stehen im rohen JSON.`,
     idle: (duration) => `${duration} untätig, gefaltet`,
-    hidden: (count) => `${count} weitere sind nicht gezeichnet; das rohe JSON und die Ereignisse haben alle.`,
+    hidden: (count) => `${count} frühere sind nicht gezeichnet; die Aufrufe darunter und die Ereignisse haben alle.`,
     bars: {
       running: "läuft",
       done: "fertig",

@@ -196,6 +196,7 @@ export const en = {
       give_up: "given up",
       answer: "answered",
     },
+    held: "The server does not answer. The decision is sent again until it does; it counts once.",
     closed: "No decision is needed any more.",
     openConversation: "Open the conversation",
   },
@@ -233,7 +234,7 @@ export const en = {
     neverBegun: "It ended before it began.",
     moreChanges: (count: number) => `${count} more changes are in the raw JSON.`,
     idle: (duration: string) => `${duration} idle, folded`,
-    hidden: (count: number) => `${count} more are not drawn; the raw JSON and the events have them all.`,
+    hidden: (count: number) => `${count} earlier ones are not drawn; the calls below and the events have them all.`,
     /** Bars by their state, for who cannot see their colour. */
     bars: {
       running: "under way",

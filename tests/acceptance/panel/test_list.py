@@ -27,6 +27,11 @@ def test_a_search_finds_titles(titled: Person) -> None:
     expect(rows.filter(has_text="apples")).to_have_count(0)
     page.keyboard.press("Escape")
     expect(rows.filter(has_text="apples")).not_to_have_count(0)
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.get_by_label("Message", exact=True).focus()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("PEAR")
+    expect(page.get_by_role("searchbox")).to_have_value("PEAR")
 
 
 def test_a_conversation_is_renamed_in_every_tab(titled: Person) -> None:
