@@ -32,7 +32,6 @@ class Outbox(Protocol):
         turns: Collection[str] = (),
         conversations: Collection[str] = (),
     ) -> JournalRows:
-        """What changed after a position, or what belongs to the named turns and conversations (with the latest turns of each:
-        what their events told up to `last_seqs` is in their rows). A position of another
+        """What changed after a position, or what belongs to the named turns and conversations. A position of another
         journal, or one ahead of this one (a backup was restored), is answered from the beginning, with `after` 0."""
         ...

@@ -3,7 +3,7 @@ instant."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -20,10 +20,6 @@ MOST_ROWS = 1_000
 
 MOST_CHARACTERS = 1_000_000
 """Of text in one answer; the conversation or the turn that reaches it is still told whole."""
-
-
-LATEST_TURNS = 20
-"""Of a conversation that is named, the turns that are told with it; a copy knows of those before them since they ended."""
 
 
 class Outgoing(Forking):
@@ -96,31 +92,16 @@ def _continues(connection: apsw.Connection, journal: str, after: Position) -> bo
 
 
 def rows_named(connection: apsw.Connection, turns: Iterable[str], conversations: Iterable[str]) -> JournalRows:
-    """These turns with their conversations, and these conversations with their latest turns; as of now. They continue nothing
-    but the present."""
+    """These turns with their conversations, and these conversations; as of now. They continue nothing but the present."""
     collected = _Collected()
     for conversation in conversations:
         collected.add(connection, conversation, None)
-        for row in _latest_turns(connection, conversation):
-            collected.add(connection, conversation, row["id"])
     for turn in turns:
         row = QUERIES.one(connection, "turn", id=turn)
         if row is not None:
             collected.add(connection, row["conversation"], turn)
     position = Position(journal_id(connection), last_change(connection))
     return collected.told(connection, position, position.change)
-
-
-def _latest_turns(connection: apsw.Connection, conversation: str) -> Sequence[Row]:
-    anyone: dict[str, Any] = {"scope": None, "status": None, "agent": None}
-    return QUERIES.all(
-        connection,
-        "turns_page_of_conversation",
-        conversation=conversation,
-        before=LARGEST,
-        limit=LATEST_TURNS,
-        **anyone,
-    )
 
 
 def last_change(connection: apsw.Connection) -> int:
