@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from perdure.graph.keys import call_key
     from perdure.graph.middleware import DurableToolsMiddleware
     from perdure.graph.tool_node import ToolNode
-    from perdure.runtime import Runtime, serve
+    from perdure.runtime.runtime import Runtime, serve
     from perdure.settings import load as load_settings
 
 __version__ = "0.1.0"
@@ -56,12 +56,12 @@ __all__ = [
 _LAZY = {
     "DurableToolsMiddleware": ("perdure.graph.middleware", "DurableToolsMiddleware"),
     "NOT_HAPPENED": ("perdure.graph.effect", "NOT_HAPPENED"),
-    "Runtime": ("perdure.runtime", "Runtime"),
+    "Runtime": ("perdure.runtime.runtime", "Runtime"),
     "ToolNode": ("perdure.graph.tool_node", "ToolNode"),
     "call_key": ("perdure.graph.keys", "call_key"),
     "effect": ("perdure.graph.effect", "effect"),
     "load_settings": ("perdure.settings", "load"),
-    "serve": ("perdure.runtime", "serve"),
+    "serve": ("perdure.runtime.runtime", "serve"),
 }
 """Names whose modules need LangGraph: loaded at their first use."""
 

@@ -57,7 +57,7 @@ async def prune(
             f"Process {holder.pid} serves {database}. It prunes by itself when started with --retention-days {days:g}; "
             "stop it to prune from here, or add --dry-run to count."
         )
-    counts = await deferred("perdure.runtime.files").prune(settings, days, dry_run=dry_run)
+    counts = await deferred("perdure.runtime.pruning").prune(settings, days, dry_run=dry_run)
     if as_json:
         print_json({"dry_run": dry_run, "retention_days": days, "rows": counts})
         return

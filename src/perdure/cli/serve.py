@@ -17,7 +17,7 @@ async def serve(settings: Settings) -> None:
     SIGTERM or Ctrl-C hands running turns over to the next start; a second signal cuts at once.
     """
     adopt_environment(settings)
-    await deferred("perdure.runtime").serve(settings)
+    await deferred("perdure.runtime.runtime").serve(settings)
 
 
 def adopt_environment(settings: Settings) -> None:

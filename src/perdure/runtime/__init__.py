@@ -1,5 +1,2 @@
-"""The composition root: `Runtime` and `serve`."""
-
-from perdure.runtime.runtime import Runtime, serve
-
-__all__ = ["Runtime", "serve"]
+"""The composition root. `perdure.runtime.runtime` has `Runtime` and `serve`; commands that copy or read a file load no more than
+that takes."""

@@ -10,9 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
-
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from perdure.effects import GateRequest
 from perdure.events import Event, RewindReason
@@ -36,6 +34,9 @@ from perdure.turns import (
     TurnStatus,
     Verdict,
 )
+
+if TYPE_CHECKING:  # a backup needs the port and not LangGraph
+    from langgraph.checkpoint.base import BaseCheckpointSaver
 
 T = TypeVar("T")
 

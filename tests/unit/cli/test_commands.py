@@ -112,6 +112,15 @@ def test_help_configuration_and_version_load_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_backup_loads_neither_langgraph_nor_the_engine() -> None:
+    code = (
+        "import sys; import perdure.cli, perdure.runtime.files; "
+        "print([n for n in ('langgraph', 'langchain_core', 'fastapi', 'mcp', 'perdure.engine') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
 def test_without_a_database_a_read_and_a_write_say_which_command_to_run(tmp_path: Path) -> None:
     database = str(tmp_path / "none.db")
     for arguments in (("conversations", "list"), ("chat", "hi"), ("turns", "cancel", "x")):
