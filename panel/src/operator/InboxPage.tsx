@@ -2,11 +2,11 @@ import { Link } from "wouter";
 import { useApprovals } from "../api/queries";
 import { Awaiting } from "../app/Awaiting";
 import { Refused } from "../app/Failed";
+import { useTitle } from "../app/useTitle";
 import { Card } from "../cards/Card";
 import { ago } from "../words/figures";
 import { useWords } from "../words/words";
 import styles from "./operator.module.css";
-import { useTitle } from "./useTitle";
 
 /** Everything that waits for a person, oldest first. */
 export default function InboxPage() {

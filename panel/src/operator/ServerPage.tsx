@@ -2,13 +2,13 @@ import { useAgents, useMe, useReady, useServer } from "../api/queries";
 import type { AgentReply, DatabaseReply, TurnStatus } from "../api/schema";
 import { Awaiting } from "../app/Awaiting";
 import { Refused } from "../app/Failed";
+import { useTitle } from "../app/useTitle";
 import { bytes, count, duration } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import { type Metrics, turnCounts, useMetrics } from "./metrics";
 import styles from "./operator.module.css";
 import { Fact } from "./TurnFacts";
-import { useTitle } from "./useTitle";
 import { McpServers, Workers } from "./Workers";
 
 /** Whether the server is well, what it hosts, and its numbers. */

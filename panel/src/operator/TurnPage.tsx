@@ -4,6 +4,7 @@ import { useTurn } from "../api/queries";
 import { Awaiting } from "../app/Awaiting";
 import { NotFound, Refused } from "../app/Failed";
 import { StatusPill } from "../app/StatusDot";
+import { useTitle } from "../app/useTitle";
 import { LongText } from "../chat/LongText";
 import { showJson } from "../fold/json";
 import { visible } from "../words/visible";
@@ -16,7 +17,6 @@ import styles from "./operator.module.css";
 import { Timeline } from "./Timeline";
 import { TurnControls } from "./TurnControls";
 import { TurnFacts } from "./TurnFacts";
-import { useTitle } from "./useTitle";
 
 /** Everything that is recorded of one turn. */
 export default function TurnPage({ id }: { id: string }) {

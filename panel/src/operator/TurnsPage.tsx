@@ -5,13 +5,13 @@ import { keys, useTurns } from "../api/queries";
 import { reread } from "../api/reread";
 import { Awaiting } from "../app/Awaiting";
 import { Refused } from "../app/Failed";
+import { useTitle } from "../app/useTitle";
 import { useWords } from "../words/words";
 import { Counts } from "./Counts";
 import { filtersOf } from "./filters";
 import styles from "./operator.module.css";
 import { TurnFilter } from "./TurnFilter";
 import { TurnsTable } from "./TurnsTable";
-import { useTitle } from "./useTitle";
 
 /** Turns of all conversations, newest first. What is looked for is in the address, so it can be kept and sent. */
 export default function TurnsPage() {

@@ -96,12 +96,15 @@ describe("the timeline", () => {
     ]);
   });
 
-  it("leaves out what nobody would look at, and says how much", () => {
-    const { bars, hidden } = layout(
-      turn({}),
-      Array.from({ length: MOST_ROWS + 7 }, (_, n) => step(`s${n}`, 1, 2)),
-      0,
-    );
-    expect([bars.length, hidden]).toEqual([MOST_ROWS, 7]);
+  it("draws the newest of very many steps, from where they begin, under the attempt they belong to", () => {
+    const steps = Array.from({ length: MOST_ROWS + 7 }, (_, n) => step(`s${n}`, n, n + 1));
+    const attempts = [attempt(1, 0, 5, "died"), attempt(2, 5, MOST_ROWS + 7, "completed")];
+    const { bars, hidden, length } = layout(turn({ attempts, ended_at: at(MOST_ROWS + 7) }), steps, 0);
+    expect([hidden, length]).toEqual([7, MOST_ROWS * 1_000]);
+    expect(bars.slice(0, 2).map((bar) => [bar.name, bar.from, bar.to])).toEqual([
+      ["2", 0, MOST_ROWS * 1_000],
+      ["s7", 0, 1_000],
+    ]);
+    expect(bars.at(-1)?.name).toBe(`s${MOST_ROWS + 6}`);
   });
 });

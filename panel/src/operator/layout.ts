@@ -47,29 +47,28 @@ interface Span {
 
 type Draft = Omit<Bar, "milliseconds">;
 
+/** Of more steps and calls than fit the newest are drawn, and time begins with the first of them. */
 export function layout(turn: TurnReply, steps: readonly Step[], now: number): Layout {
-  const start = Date.parse(turn.accepted_at);
-  const end = Math.max(start + 1, turn.ended_at === null ? latest(turn, steps, now) : Date.parse(turn.ended_at));
-  const attempts = turn.attempts.map((each) => spanOf(each.started_at, each.ended_at, end));
+  const accepted = Date.parse(turn.accepted_at);
+  const end = Math.max(accepted + 1, turn.ended_at === null ? latest(turn, steps, now) : Date.parse(turn.ended_at));
+  const work = waterfall([...stepBars(turn, steps, end), ...callBars(turn, end)]);
+  const hidden = Math.max(0, work.length - MOST_ROWS);
+  const start = hidden > 0 ? (work[hidden]?.from ?? accepted) : accepted;
+  const attempts = attemptBars(turn, end);
+  const around = [...attempts, ...parkedBars(turn, end)].filter((bar) => bar.to >= start);
   const idle = gapsBetween(attempts, start, end).filter((gap) => gap.to - gap.from >= FOLD_FROM_MS);
   const worked = end - start - idle.reduce((sum, gap) => sum + gap.to - gap.from, 0);
   const folded = Math.max(1, worked) * FOLDED_SHARE;
   const place = (time: number) => placed(Math.min(Math.max(time, start), end), start, idle, folded);
-  const drafts = waterfall([
-    ...attemptBars(turn, end),
-    ...stepBars(turn, steps, end),
-    ...callBars(turn, end),
-    ...parkedBars(turn, end),
-  ]);
   return {
-    bars: drafts.slice(0, MOST_ROWS).map((bar): Bar => {
+    bars: waterfall([...around, ...work.slice(hidden)]).map((bar): Bar => {
       return { ...bar, from: place(bar.from), to: place(bar.to), milliseconds: bar.to - bar.from };
     }),
     gaps: idle.map((gap) => ({ from: place(gap.from), to: place(gap.to), milliseconds: gap.to - gap.from })),
     start,
     end,
     length: Math.max(1, place(end)),
-    hidden: Math.max(0, drafts.length - MOST_ROWS),
+    hidden,
   };
 }
 

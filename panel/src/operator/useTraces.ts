@@ -27,7 +27,7 @@ export function useTraces(turn: TurnReply): { traces: readonly Trace[]; error: E
   });
   const told = followed?.traces;
   const traces = useMemo(() => {
-    const followedTraces = told?.slice(0, MOST_TRACES).map(ofFrame) ?? [];
+    const followedTraces = told?.slice(-MOST_TRACES).map(ofFrame) ?? [];
     return live ? followedTraces : (data ?? followedTraces);
   }, [live, data, told]);
   return { traces, error };
