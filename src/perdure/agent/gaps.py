@@ -79,6 +79,7 @@ class Gaps:
                 after = events[-1].seq
                 continue
             last = rows.last_seqs.get(conversation, 0)
+            named |= {row.get("id", "") for row in rows.turns}
             events += await self._since(conversation, events[-1].seq if events else after, last, named)
             yield Missing(rows, sorted([*events, *text], key=lambda event: event.seq))
 

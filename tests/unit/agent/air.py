@@ -19,7 +19,7 @@ from perdure.agent.directory import Directory
 from perdure.agent.follower import Follower
 from perdure.agent.streams import Streams
 from perdure.bridge.speech import Speech
-from perdure.errors import AgentUnavailable, NotFound, NotReady
+from perdure.errors import AgentUnavailable, NotFound, NotReady, StorageError
 from perdure.events import Event, EventKind, Frame, Gone, Reset
 from perdure.replication import Position
 from perdure.store.sqlite.replica import SQLiteReplica, open_replica
@@ -41,7 +41,7 @@ STATEFUL = frozenset({EventKind.APPROVAL, EventKind.REWIND, EventKind.END, Event
 
 async def eventually(true: Callable[[], bool | Awaitable[bool]]) -> None:
     """Looks again whenever the loop has done something else."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(8):
         while not (found if isinstance(found := true(), bool) else await found):
             await asyncio.sleep(0.002)
 
@@ -100,20 +100,24 @@ class Station:
         await self.store.close()
 
     async def start_again(self) -> None:
-        """Its process dies, with all that was streamed and not sent; another one starts."""
-        await self.journal._vanish(self.journal.store)
+        """Its process dies, with all that was streamed and not sent; another one starts, and sends what was committed."""
+        await self.journal._vanish(self.store)
         self.out = self.journal.heard = Outgoing()
         await self.journal.start()
         self.boot += 1
         self._speech.clear()
+        for conversation in (await self.store.conversations(None, limit=200)).items:
+            sent = self.sent.get(conversation.id, 0)
+            self.out.unsent += await self.store.events(conversation.id, after=sent)
 
-    async def send(self, *, all_text: bool = True) -> None:
-        """Everything that happened since, in order, text merged as the publisher does."""
+    async def send(self, *, all_text: bool = True, no_text: bool = False) -> None:
+        """Everything that happened since, in order, text merged as the publisher does. `no_text`: it was said while the agent
+        could not send."""
         unsent, self.out.unsent = self.out.unsent, deque()
         for event in unsent:
             speech = self._speech.setdefault(event.conversation, Speech())
             if event.kind is EventKind.TOKEN:
-                speech.add(event, keep=not self.silent)
+                speech.add(event, keep=not no_text)
                 continue
             speech.committed(event)
             for token in speech.before(event.seq):
@@ -303,6 +307,7 @@ class Gateway:
     air: Air
     path: Path
     clock: FakeClock = field(default_factory=FakeClock)
+    serving: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def open(self) -> Gateway:
         self.local = LocalTransport()
@@ -321,9 +326,11 @@ class Gateway:
         )
         self.streams = Streams(self.replica, self.local)
         await self.follower.start()
+        self.serving.set()
         return self
 
     async def close(self) -> None:
+        self.serving.clear()
         await self.follower.stop()
         await self.directory.close()
         self.local.close()
@@ -360,9 +367,10 @@ class Watcher:
 
     async def _watch(self) -> None:
         while not any(isinstance(frame, Gone) for frame in self.frames):
+            await self.gateway.serving.wait()
             self.times += 1
-            await self.gateway.follower.attend(self.station.name, self.conversation)
-            with suppress(NotReady, SlowWatcher):
+            with suppress(NotReady, SlowWatcher, StorageError):
+                await self.gateway.follower.attend(self.station.name, self.conversation)
                 async for frame in self.gateway.streams.frames(None, self.conversation, self.cursor, follow=True):
                     self.frames.append(frame)
                     if isinstance(frame, Event):
