@@ -97,7 +97,7 @@ class Gateway(Process):
         assert settings.database is not None
         self.token, token_file = load_or_create_token(settings, settings.database)
         self.access = Access(self.token, settings, self.clock, token_of=self.port.token_of)
-        app = create_app(self.port, settings, self.access, streams=self.streams, statistics=self.replica.statistics)
+        app = create_app(self.port, settings, self.access, streams=self.streams, statistics=self.port.statistics)
         await self.serve_http(app)
         self.replica.announce(self.address, token_file)
 
