@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import pytest
 
 from perdure.errors import DatabaseUnusable, StorageError
 from perdure.ledger import ToolCall
+from perdure.replication import Position
 from perdure.store.base import StoredResult
 from perdure.store.sqlite.backup import restore_database
-from perdure.store.sqlite.database import scalar
+from perdure.store.sqlite.database import open_writer, prepare_place, scalar
 from perdure.store.sqlite.lock import Holder
-from perdure.store.sqlite.migrations import known
+from perdure.store.sqlite.migrations import known, migrate
+from perdure.store.sqlite.store import SQLiteStore
 from perdure.turns import Limits, Role, TurnStatus
 from tests.conformance.conftest import sqlite_journal
 from tests.conformance.journal import OWNER, Journal, ask, intend, work
@@ -88,6 +91,53 @@ async def test_after_a_restore_no_change_gets_a_number_that_was_given_out_before
     assert len(numbers) > kept
     assert not set(numbers) & set(lost)
     assert numbers[:kept] == list(range(1, kept + 1))
+
+
+async def test_a_copy_that_saw_more_than_a_restored_backup_begins_anew(journal: Journal, tmp_path: Path) -> None:
+    """Also once as much has happened since as was lost, and after a second restore."""
+
+    def outgoing() -> SQLiteStore:
+        assert isinstance(journal.store, SQLiteStore)
+        return journal.store
+
+    await journal.accept("kept")
+    kept = (await outgoing().journal_rows(Position())).position
+    name = outgoing().journal
+    seen = [kept]
+    for number in range(2):
+        await journal.store.backup(tmp_path / f"copy-{number}.db")
+        for _ in range(2):
+            await journal.accept("lost")
+            seen.append((await outgoing().journal_rows(Position())).position)
+        await journal.store.close()
+        restore_database(tmp_path / f"copy-{number}.db", tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+        await journal.start()
+        assert outgoing().journal == name
+        for _ in range(3):
+            await journal.accept("new")
+        assert (await outgoing().journal_rows(kept)).after == kept.change, "what both saw is still true"
+        for position in seen[1:]:
+            rows = await outgoing().journal_rows(position)
+            assert rows.after == 0
+            assert len(rows.turns) == 1 + 3 * (number + 1)
+
+
+async def test_a_backup_of_an_older_schema_is_put_back(tmp_path: Path) -> None:
+    folder = tmp_path / "before"
+    folder.mkdir()
+    for migration in known()[:4]:
+        shutil.copy(migration.path, folder)
+    old = tmp_path / "old.db"
+    prepare_place(old)
+    connection = open_writer(old)
+    migrate(connection, old, folder)
+    connection.close()
+    restore_database(old, tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+    journal = sqlite_journal(tmp_path, Limits())
+    await journal.start()
+    await journal.accept()
+    assert (await journal.store.last_change(OWNER)) > 1_000
+    await journal.store.close()
 
 
 async def test_a_backup_does_not_overwrite(journal: Journal, tmp_path: Path) -> None:

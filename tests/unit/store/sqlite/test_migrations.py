@@ -9,7 +9,8 @@ import pytest
 
 from perdure.errors import DatabaseUnusable
 from perdure.failpoints import FailpointError, arm
-from perdure.store.sqlite.database import open_writer, prepare_place, scalar
+from perdure.replication import Position
+from perdure.store.sqlite.database import Connection, open_writer, prepare_place, scalar
 from perdure.store.sqlite.migrations import FOLDER, known, migrate
 from perdure.store.sqlite.store import open_store
 from perdure.testing import FakeClock
@@ -178,6 +179,45 @@ async def test_what_asked_a_turn_that_no_longer_waits_is_closed_by_the_upgrade(b
     store = await open_store(before_decisions, clock=FakeClock(), limits=Limits(), notify=Heard())
     (card,) = await store.cards("anna", "t-2")
     assert card.state is CardState.CLOSED
+    await store.close()
+
+
+def before_outbox(folder: Path, path: Path) -> Connection:
+    """A database of the schema before copies: two conversations, retention has removed every change of the first."""
+    folder.mkdir()
+    for migration in known()[:4]:
+        shutil.copy(migration.path, folder)
+    prepare_place(path)
+    connection = open_writer(path)
+    migrate(connection, path, folder)
+    connection.execute(OLD.split("INSERT INTO attempts", maxsplit=1)[0])
+    return connection
+
+
+@pytest.mark.parametrize("kept", ["conversation = 'cancelled'", "0"])
+async def test_an_upgraded_journal_tells_a_copy_all_it_holds(tmp_path: Path, kept: str) -> None:
+    """Also conversations and turns whose changes retention had removed, each in pages of one."""
+    path = tmp_path / "old" / "perdure.db"
+    connection = before_outbox(tmp_path / "before", path)
+    connection.execute(f"DELETE FROM changes WHERE NOT ({kept})")
+    connection.close()
+    store = await open_store(path, clock=FakeClock(), limits=Limits(), notify=Heard())
+    last = await store.last_change(None)
+    position, turns, conversations = Position(), set(), set()
+    for _ in range(20):
+        rows = await store.journal_rows(position, limit=1)
+        assert rows.after == position.change
+        turns |= {row["id"] for row in rows.turns}
+        conversations |= {row["id"] for row in rows.conversations}
+        position = rows.position
+        if not rows.more:
+            break
+    assert turns == {"t-1", "t-2"}
+    assert conversations == {"parked", "cancelled"}
+    assert position.change == last > 0
+    assert (await store.journal_rows(position)).turns == []
+    told = await store.changes("anna", 0, 99)
+    assert len(told) == (1 if kept == "0" else 2), "people's lists are told of no more than one"
     await store.close()
 
 
