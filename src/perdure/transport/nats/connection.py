@@ -102,7 +102,7 @@ class Subscription:
 
     async def leave(self) -> None:
         """Returns when the server sends no more and what it sent was handled, or at once when it is away."""
-        await self._connection.forget(self)
+        self._connection.forget(self)
         line, on_line, self.line = self.line, self._on_line, None
         if line is None or on_line is None or line.lost.done():
             return
@@ -322,7 +322,7 @@ class Connection:
                 log.debug("the connection was lost while subscribing", subject=subject, error=str(error))
         return subscription
 
-    async def forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: Subscription) -> None:
         """It is not made again at the next connect."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
@@ -352,17 +352,26 @@ class Connection:
     async def _live(self) -> None:
         wait = FIRST_WAIT_SECONDS
         while self._life is not None:
-            line = await self._dial()
-            if line is not None:
-                try:
-                    stood = await self._stand(line)
-                finally:
-                    await self._lose(line)
-                if stood:
-                    wait = FIRST_WAIT_SECONDS
-                    continue
-            await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  (spreads clients, hides nothing)
-            wait = min(wait * 2, MAX_WAIT_SECONDS)
+            try:
+                stood = await self._one_life()
+            except Exception:  # whatever it was: without this loop the process would be cut off for good
+                log.exception("the connection to NATS failed in a way that nobody thought of; trying again")
+                stood = False
+            if stood:
+                wait = FIRST_WAIT_SECONDS
+            else:
+                await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311  (spreads clients, hides nothing)
+                wait = min(wait * 2, MAX_WAIT_SECONDS)
+
+    async def _one_life(self) -> bool:
+        """One line, from its dial to its loss. Whether it stood in between."""
+        line = await self._dial()
+        if line is None:
+            return False
+        try:
+            return await self._stand(line)
+        finally:
+            await self._lose(line)
 
     async def _dial(self) -> Line | None:
         try:
@@ -442,6 +451,8 @@ class Connection:
         elif isinstance(error, errors.SlowConsumerError) and self._line is not None:
             log.error("messages came faster than they were taken: connecting anew", subject=error.subject)
             self._line.hang_up()
+        elif not isinstance(error, errors.Error | OSError):
+            log.error("a message was not handled", exc_info=error)
         elif not isinstance(error, errors.UnexpectedEOF):  # the loss of the line says that
             log.warning("NATS reports an error", error=str(error) or type(error).__name__)
 
