@@ -13,6 +13,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+MESSAGE_PREFIX = "msg-"
+"""Before a turn's id: the id of its message in the thread."""
+
 
 class TurnStatus(StrEnum):
     """Who moves a turn on from each state, and what a crash leaves there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from perdure.engine.inputs import MESSAGE_PREFIX
+from perdure.turns import MESSAGE_PREFIX
 
 
 def new_id() -> str:

@@ -7,9 +7,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, HumanMessage
 
-from perdure.turns import Turn
-
-MESSAGE_PREFIX = "msg-"
+from perdure.turns import MESSAGE_PREFIX, Turn
 
 
 def human_message(turn: Turn) -> HumanMessage | None:
