@@ -10,20 +10,41 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 import structlog
 from nats import errors
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription as LineSubscription
 
 from perdure.config import Settings
 from perdure.errors import ConfigurationError, TooLarge
 from perdure.transport.base import Bell
 from perdure.transport.local import LocalBell
 from perdure.transport.nats.access import access_of
+from perdure.transport.nats.exchange import (
+    Disconnected,
+    Handler,
+    Listener,
+    Message,
+    NoResponders,
+    NotPermitted,
+    Replies,
+    Subscription,
+    seen,
+)
 from perdure.transport.nats.line import Line, Refused, Unreachable, dial
+
+__all__ = [
+    "Connection",
+    "Disconnected",
+    "Handler",
+    "Listener",
+    "Message",
+    "NoResponders",
+    "NotPermitted",
+    "Replies",
+    "Subscription",
+    "seen",
+]
 
 FIRST_WAIT_SECONDS = 0.1
 MAX_WAIT_SECONDS = 1.0
@@ -40,100 +61,6 @@ _VIOLATION = re.compile(r"permissions violation for (?P<what>publish|subscriptio
 log = structlog.get_logger("perdure.nats")
 
 
-class Disconnected(Exception):
-    """NATS is not there now. What was to be sent was not sent, and is not kept to be sent later."""
-
-
-class NotPermitted(Exception):
-    """The server does not let these credentials use the subject."""
-
-
-class NoResponders(Exception):
-    """Nobody listens on the subject now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    subject: str
-    reply: str
-    """Where an answer goes; empty: none is expected."""
-
-    data: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def status(self) -> str | None:
-        """Of a message by the server itself (`503`: nobody listens, `404`: nothing there)."""
-        return self.headers.get("Status")
-
-
-Handler = Callable[[Message], None]
-"""Called on the loop, one message after the other, in the order of arrival. Must not block and must not raise."""
-
-Listener = Callable[[Message | Exception], None]
-"""Gets replies; or, as the last, NoResponders, Disconnected or NotPermitted."""
-
-
-class Subscription:
-    """Holds over reconnects until it is left."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        subject: str,
-        handler: Handler,
-        *,
-        queue: str = "",
-        on_loss: Callable[[], None] | None = None,
-    ) -> None:
-        self.subject, self.queue, self.on_loss = subject, queue, on_loss
-        self._connection, self._handler = connection, handler
-        self.line: Line | None = None
-        """The one whose server knows of it."""
-
-        self._on_line: LineSubscription | None = None
-
-    async def attach(self, line: Line) -> None:
-        self.line = line
-        self._on_line = await line.subscribe(self.subject, queue=self.queue, cb=self._hear)
-
-    async def _hear(self, message: Msg) -> None:
-        self._handler(Message(message.subject, message.reply, message.data, message.headers or {}))
-
-    async def leave(self) -> None:
-        """Returns when the server sends no more and what it sent was handled, or at once when it is away."""
-        self._connection.forget(self)
-        line, on_line, self.line = self.line, self._on_line, None
-        if line is None or on_line is None or line.lost.done():
-            return
-        try:
-            await asyncio.wait_for(on_line.drain(), PULSE_SECONDS)  # type: ignore[no-untyped-call]
-        except (TimeoutError, errors.Error, OSError):
-            log.debug("a subscription was left while its connection was lost", subject=self.subject)
-
-
-def seen(future: asyncio.Future[Any]) -> None:
-    """Its failure is nobody's fault when nobody waits for it any more."""
-    if not future.cancelled():
-        future.exception()
-
-
-class Replies:
-    """The replies to one request, until it is closed."""
-
-    __slots__ = ("_listener", "_open", "_token", "subject")
-
-    def __init__(self, open_: dict[str, Replies], token: str, subject: str, listener: Listener) -> None:
-        self.subject = subject
-        self._open, self._token, self._listener = open_, token, listener
-
-    def tell(self, reply: Message | Exception) -> None:
-        self._listener(reply)
-
-    def close(self) -> None:
-        self._open.pop(self._token, None)
-
-
 class Connection:
     def __init__(self, settings: Settings, *, name: str, inbox: str) -> None:
         """`name`: how the server lists this process. `inbox`: of `Names.inbox`. Raises ConfigurationError for files and
@@ -145,7 +72,7 @@ class Connection:
         self._generation = 0
         self._max_payload = DEFAULT_MAX_PAYLOAD
         self._bells: list[LocalBell] = []
-        self._subscriptions: list[Subscription] = [Subscription(self, f"{inbox}.*", self._hear_reply)]
+        self._subscriptions: list[Subscription] = [Subscription(f"{inbox}.*", self._hear_reply, self._forget)]
         self._replies: dict[str, Replies] = {}
         self._asked = 0
         self._outage: str | None = None
@@ -311,7 +238,7 @@ class Connection:
     ) -> Subscription:
         """Returns when the server knows of it; at once while the server is away (it is told at the next connect).
         `on_loss`: called whenever the connection was lost, so that messages may be missing from there on."""
-        subscription = Subscription(self, subject, handler, queue=queue, on_loss=on_loss)
+        subscription = Subscription(subject, handler, self._forget, queue=queue, on_loss=on_loss)
         self._subscriptions.append(subscription)
         line = self._line
         if line is not None:
@@ -322,7 +249,7 @@ class Connection:
                 log.debug("the connection was lost while subscribing", subject=subject, error=str(error))
         return subscription
 
-    def forget(self, subscription: Subscription) -> None:
+    def _forget(self, subscription: Subscription) -> None:
         """It is not made again at the next connect."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
