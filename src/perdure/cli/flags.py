@@ -52,7 +52,9 @@ def settings_flags(shown: Iterable[str] = PLACE) -> Callable[[Command], Callable
     return decorate
 
 
+@functools.cache
 def _parameter(setting: Setting, visible: bool) -> inspect.Parameter:
+    """The same for every command."""
     kind: Any = list[str] | None if setting.many else str | None
     option = typer.Option(
         setting.flag,
