@@ -139,10 +139,16 @@ class Directory:
     # -- what is known -------------------------------------------------------------------------------------------------
 
     def agents(self) -> Sequence[AgentInfo]:
-        """By name."""
+        """By name. What was wrong with one that cannot be asked may be so no longer: it is not told."""
         default = self.default
         return [
-            replace(known.description.agent, name=name, default=name == default, reach=known.reach)
+            replace(
+                known.description.agent,
+                name=name,
+                default=name == default,
+                problems=known.description.agent.problems if known.reach is Reach.REACHABLE else (),
+                reach=known.reach,
+            )
             for name, known in sorted(self._known.items())
         ]
 

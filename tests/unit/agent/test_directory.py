@@ -218,6 +218,8 @@ async def test_problems_are_asked_again_while_an_agent_lives(office: Office) -> 
         office.directory.heard("alpha", ALIVE)
         await office.pass_by(1)
     assert list(office.directory.agents()[0].problems) == ["A server is failing."]
+    office.directory.disconnected()
+    assert list(office.directory.agents()[0].problems) == []
 
 
 async def test_the_only_agent_is_the_default_and_of_several_the_one_that_was_set() -> None:
