@@ -72,6 +72,18 @@ def test_arguments_and_results_of_tools_and_titles_are_text(person: Person) -> N
     assert page.title() != "owned"
     assert page.locator("main img, main script, main iframe, main svg").count() == 0
     assert "\u202e" not in page.locator("body").inner_text()
+    page.get_by_role("link", name="Turn", exact=True).click()
+    calls = page.locator("main section > details > summary")
+    expect(calls).to_have_count(len(cases))
+    for n in range(len(cases)):
+        calls.nth(n).click()
+    page.locator("summary:has(h2)").click()
+    for n in range(2):
+        page.locator("details[data-own=true] > summary").nth(n).click()
+    expect(page.locator("[data-kind=added] pre")).not_to_have_count(0)
+    expect(page.locator("main pre").filter(has_text="attacker.invalid")).not_to_have_count(0)
+    assert page.locator("main img, main script, main iframe, main svg").count() == 0
+    assert "\u202e" not in page.locator("body").inner_text()
 
 
 def test_the_policy_holds_on_every_view(person: Person) -> None:
