@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from perdure.errors import PerdureError
 from perdure.events import Event, EventKind
 from perdure.replication import JournalRows, Position, StoredTranscript, StreamPosition
 from perdure.store.sqlite import search
-from perdure.store.sqlite.foreign import Checked, guarded, is_message, is_sound
+from perdure.store.sqlite.foreign import Checked, is_message, is_sound
 from perdure.store.sqlite.journal import QUERIES
 from perdure.store.sqlite.numbering import audit_number, turn_number
 from perdure.store.sqlite.queries import Queries
@@ -58,17 +56,6 @@ def apply(connection: apsw.Connection, agent: str, rows: JournalRows) -> None:
         COPIES.run(connection, "position_set", agent=agent, journal=rows.journal, change=0, audit=0)
 
 
-def apply_sound(connection: apsw.Connection, told: Sequence[tuple[str, JournalRows]]) -> None:
-    """Rows of several agents: those that do not fit leave no trace and are noted in the log, so that one agent's fault stops no
-    other's rows."""
-    for agent, rows in told:
-        try:
-            with connection:  # a savepoint
-                guarded(partial(apply, agent=agent, rows=rows), connection)
-        except PerdureError as error:
-            _log.warning("rows of agent %s were not kept: %s", agent, error.message)
-
-
 def _move_on(connection: apsw.Connection, agent: str, held: Position, rows: JournalRows, audit: Sequence[Row]) -> None:
     for row in audit:
         if row["number"] > held.audit:
@@ -84,8 +71,9 @@ def _move_on(connection: apsw.Connection, agent: str, held: Position, rows: Jour
 
 
 def _delete(connection: apsw.Connection, agent: str, conversation: str, change: int) -> None:
+    """Whenever it was read: what is deleted does not come back."""
     known = COPIES.one(connection, "conversation_copied", conversation=conversation)
-    if known is not None and (known["agent"] != agent or known["change"] > change):
+    if known is not None and known["agent"] != agent:
         return
     if known is not None:
         _remove(connection, conversation)

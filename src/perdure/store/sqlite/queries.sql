@@ -838,8 +838,9 @@ WHERE c.id = :conversation AND c.forked_from IS NOT NULL AND c.created_at < :bef
 
 -- prune_events --
 -- Events of a conversation's turns that ended before an instant; of its last turn only what a rewind had dropped (its end
--- is still shown to who opens the conversation). Returns the stored messages that these events named.
-DELETE FROM events WHERE conversation = :conversation
+-- is still shown to who opens the conversation). The newest event of all stays: by its seq a copy sees that it has them all.
+-- Returns the stored messages that these events named.
+DELETE FROM events WHERE conversation = :conversation AND seq <> (SELECT max(seq) FROM events WHERE conversation = :conversation)
   AND turn IN (SELECT id FROM turns WHERE conversation = :conversation AND ended_at < :before)
   AND (dropped_by IS NOT NULL
     OR turn <> (SELECT id FROM turns WHERE conversation = :conversation ORDER BY accept_number DESC LIMIT 1))

@@ -80,7 +80,8 @@ class SQLiteReplica(House):
         rows: Sequence[tuple[str, JournalRows]] = (),
     ) -> Sequence[Event]:
         def transaction(connection: apsw.Connection) -> list[Event]:
-            copying.apply_sound(connection, rows)
+            for agent, told in rows:
+                copying.apply(connection, agent, told)
             return copying.record(connection, events, stream)
 
         return await self._copy(transaction, *(["changes"] if rows else []))

@@ -31,13 +31,13 @@ BEGIN
 END;
 
 -- A copy begins with the first change, so every conversation and every turn needs one. Retention had removed the old ones; from
--- now on it keeps the last of each. Those made here come before all others.
+-- now on it keeps the last of each. Those made here come before all others, from -2 down.
 INSERT INTO changes (number, owner, kind, conversation, turn, status, at)
-SELECT t.accept_number - (SELECT max(accept_number) + 1 FROM turns), t.owner, 'turn', t.conversation, t.id, t.status,
+SELECT t.accept_number - (SELECT max(accept_number) + 2 FROM turns), t.owner, 'turn', t.conversation, t.id, t.status,
     coalesce(t.ended_at, t.accepted_at)
 FROM turns t WHERE t.id NOT IN (SELECT turn FROM changes WHERE turn IS NOT NULL);
 INSERT INTO changes (number, owner, kind, conversation, status, at)
-SELECT c.rowid - (SELECT max(rowid) + 1 FROM conversations) - (SELECT coalesce(max(accept_number), 0) + 1 FROM turns),
+SELECT c.rowid - (SELECT max(rowid) + 1 FROM conversations) - (SELECT coalesce(max(accept_number), 0) + 2 FROM turns),
     c.owner, 'conversation', c.id, 'created', c.created_at
 FROM conversations c WHERE c.id NOT IN (SELECT conversation FROM changes WHERE kind = 'conversation');
 INSERT INTO changes (owner, kind, conversation, status, at)              -- who has read all stands above 0, which is the beginning
