@@ -17,7 +17,7 @@ from tests.crash.client import GONE, Api
 from tests.crash.people import Supervisor
 from tests.crash.scenarios import DECIDING
 from tests.crash.server import Launcher, Server
-from tests.crash.streamed import stream_violations
+from tests.crash.streamed import copy_violations, stream_violations
 from tests.crash.trial import SPECIAL, Plan, Verdict, project_of, try_on
 from tests.servers.nats_server import NatsServer
 
@@ -83,6 +83,11 @@ class Apart(Server):
                 await asyncio.sleep(0.01)
         return False
 
+    async def told_otherwise(self) -> list[str]:
+        """Where the stream or the gateway's copy differ from the journal. The agent has stopped as planned."""
+        copied = await copy_violations(self.database, self.gateway.database) if self.gateway.alive else []
+        return [*await stream_violations(self.nats.url, self.database), *copied]
+
     async def close(self) -> None:
         """The agent alone: a gateway that is started again when it dies is ended by who does that. See `close_all`."""
         await super().close()
@@ -123,7 +128,8 @@ async def try_apart(plan: Plan, folder: Path, launcher: Launcher, **environment:
             verdict.kills += server.gateway.kills
         else:
             verdict = await try_on(server, plan)
-        verdict.violations += await stream_violations(server.nats.url, server.database)
+        if not verdict.violations:
+            verdict.violations += await server.told_otherwise()
         return verdict
     finally:
         await server.close_all()

@@ -11,7 +11,6 @@ from tests.crash.apart import Apart
 from tests.crash.people import drop_someone
 from tests.crash.server import Launcher
 from tests.crash.storm import Cycle, StormReport, age_unclean_starts, ended_within
-from tests.crash.streamed import stream_violations
 
 OF_ONE_AGENT = (
     "plain_answer",
@@ -44,7 +43,7 @@ class ApartCycle(Cycle):
             await self.apart.close_all()
 
     async def _judge(self) -> list[str]:
-        return [*await super()._judge(), *await stream_violations(self.apart.nats.url, self.apart.database)]
+        return [*await super()._judge(), *await self.apart.told_otherwise()]
 
     async def _rage(self, kills: int) -> None:
         done, luck, server = 0, self._luck, self.apart

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import apsw
 import nats
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
@@ -20,6 +21,7 @@ from tests.crash.journal import Journal, read_journal
 TERMINAL = {"end", "chat-error"}
 STREAM = "perdure-turns"
 PATIENCE_SECONDS = 60.0
+COPY_SECONDS = 30.0
 
 
 async def stream_violations(nats_url: str, database: Path) -> list[str]:
@@ -79,3 +81,32 @@ def _compare(consumed: Mapping[str, Mapping[int, tuple[str, Any]]], journal: Jou
         endings = Counter(kind for kind, _ in told.values() if kind in TERMINAL)
         if endings.total() != (journal.turns[turn]["ended_at"] is not None):
             yield f"N: the stream ends {turn} ({journal.turns[turn]['status']}) {endings.total()} times"
+
+
+async def copy_violations(database: Path, copy: Path) -> list[str]:
+    """What a gateway's file holds otherwise than the agent's, once it has had the time to follow."""
+    until = asyncio.get_running_loop().time() + COPY_SECONDS
+    while True:
+        found = await asyncio.to_thread(lambda: list(_differences(read_journal(database), copy)))
+        if not found or asyncio.get_running_loop().time() > until:
+            return found
+        await asyncio.sleep(0.1)
+
+
+def _differences(journal: Journal, copy: Path) -> Iterator[str]:
+    connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        turns: dict[Any, Any] = dict(connection.execute("SELECT id, status FROM turns").fetchall())
+        rows: list[Any] = connection.execute("SELECT turn, seq, kind, payload FROM events WHERE dropped_by IS NULL").fetchall()
+    finally:
+        connection.close()
+    held: dict[str, dict[int, tuple[str, Any]]] = defaultdict(dict)
+    for turn, seq, kind, payload in rows:
+        if kind != "rewind":
+            held[turn][seq] = (kind, json.loads(payload))
+    for turn, row in journal.turns.items():
+        kept = {one["seq"]: (one["kind"], one["payload"]) for one in journal.retained(turn) if one["kind"] != "rewind"}
+        if held[turn] != kept:
+            yield f"N: the copy holds the seqs {sorted(held[turn])} of {turn}, the journal {sorted(kept)}"
+        if turns.get(turn) != row["status"]:
+            yield f"N: {turn} is {row['status']}, in the copy {turns.get(turn)}"
