@@ -114,7 +114,9 @@ class Calls:
 
     async def take(self, agent: str, rows: JournalRows) -> None:
         """Into the copy, unless they tell of an end that is not here yet: then the end is fetched with all before it. A turn
-        that reads as ended has its ending."""
+        that reads as ended has its ending. What the copy holds already is not written again."""
+        if await self._is_held(agent, rows):
+            return
         for conversation in await self._ended_unseen(rows):
             try:
                 async with asyncio.timeout(REFRESH_SECONDS):
@@ -122,6 +124,12 @@ class Calls:
             except (AgentUnavailable, TimeoutError):
                 return
         await self._replica.apply(agent, rows)
+
+    async def _is_held(self, agent: str, rows: JournalRows) -> bool:
+        """Of a turn that has not ended, calls may be told that have moved no position yet."""
+        held = await self._replica.position(agent)
+        settled = not rows.deleted and all(turn.get("status") in ENDED for turn in rows.turns)
+        return settled and held.journal == rows.journal and held.change >= rows.position.change
 
     async def _ended_unseen(self, rows: JournalRows) -> list[str]:
         ended = {str(turn["conversation"]) for turn in rows.turns if turn.get("status") in ENDED}

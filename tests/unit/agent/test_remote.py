@@ -109,6 +109,27 @@ class TestReading:
         await desk.port.conversation(ME, accepted.conversation)
         assert len(kept) == 2
 
+    async def test_reading_what_the_copy_holds_writes_nothing(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        accepted = await done(desk, "one")
+        await desk.feed.refresh("agent", accepted.conversation)
+        await desk.port.conversation(ME, accepted.conversation)
+        applied: list[str] = []
+        apply = desk.replica.apply
+
+        async def counted(agent: str, rows: Any) -> None:
+            applied.append(agent)
+            await apply(agent, rows)
+
+        monkeypatch.setattr(desk.replica, "apply", counted)
+        await desk.port.conversation(ME, accepted.conversation)
+        await desk.port.turn(ME, accepted.turn)
+        assert applied == []
+        await desk.house.agents.rename(ME, accepted.conversation, "Renamed")
+        transcript = await desk.port.conversation(ME, accepted.conversation)
+        assert (transcript.conversation.title, applied) == ("Renamed", ["agent"])
+
     async def test_what_is_the_agents_alone_is_refused_at_once_when_it_is_away(self, desk: Desk) -> None:
         accepted = await done(desk, "hello")
         await desk.lose()
