@@ -228,3 +228,17 @@ async def test_retention_leaves_enough_to_begin_a_copy_with(journal: Journal) ->
     (late,) = await everything(journal, after=middle)
     assert late.after == middle.change
     assert (late.deleted, {row["title"] for row in late.conversations}) == ([gone], {"other"})
+
+
+async def test_retention_leaves_the_newest_event_by_which_a_copy_sees_that_it_has_all(journal: Journal) -> None:
+    """Also where the turn that was accepted last ended first."""
+    attempt = await journal.running()
+    waiting = await journal.accept(conversation=attempt.turn.conversation, when_busy="enqueue")
+    await journal.store.cancel(OWNER, waiting.turn)
+    await work(attempt)
+    await attempt.finish(TurnStatus.COMPLETED)
+    (before,) = await everything(journal)
+    journal.clock.advance(30 * 86_400)
+    assert (await journal.store.prune(journal.clock.now(), dry_run=False))["events"] > 0
+    (after,) = await everything(journal)
+    assert after.last_seqs == before.last_seqs

@@ -367,6 +367,31 @@ async def test_a_new_start_forgets_all_of_one_agent_and_nothing_else(replica: Re
     assert {each.action for each in (await replica.audit(None, limit=9)).items} == {"token_create", "delete"}
 
 
+async def test_a_gateway_forgets_old_events_and_summaries_as_an_agent_does(replica: Replica, journal: Journal) -> None:
+    attempt = await journal.running()
+    await follow(replica, journal)
+    await work(attempt)
+    await attempt.finish(TurnStatus.COMPLETED)
+    await journal.accept(conversation=attempt.turn.conversation)
+    await (await journal.claimed()).finish(TurnStatus.COMPLETED)
+    await follow(replica, journal)
+    held = await replica.last_seq(attempt.turn.conversation)
+    journal.clock.advance(30 * 86_400)
+    parked = await journal.parked(ask())
+    await follow(replica, journal)
+    older_than = journal.clock.now() - timedelta(days=7)
+    assert isinstance(replica, SQLiteReplica)
+    planned = await replica.prune(older_than, dry_run=True)
+    assert await replica.prune(older_than, dry_run=False) == planned
+    assert planned["events"] > 0
+    assert planned["changes"] > 0
+    await journal.store.prune(older_than, dry_run=False)
+    for conversation in (attempt.turn.conversation, parked.turn.conversation):
+        assert await replica.events(conversation) == await journal.store.events(conversation)
+    assert await replica.last_seq(attempt.turn.conversation) == held
+    assert await follow(replica, journal) == await outbox(journal).journal_rows(await replica.position("agent"))
+
+
 # -- what is refused ------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -97,6 +98,44 @@ class House(Reading):
     async def check(self) -> None:
         await self._writer.submit(lambda connection: QUERIES.run(connection, "boot_probe", number=self._owner.boot))
         await asyncio.to_thread(check_room, self.path)
+
+    async def prune(self, older_than: datetime, *, dry_run: bool) -> Mapping[str, int]:
+        counts: Counter[str] = Counter()
+        after: str | None = ""
+        while after is not None:
+            page = await self._prune_page(after, older_than, dry_run)
+            counts += page.counts
+            after = page.last
+            for conversation in page.conversations:
+                self._pruned(conversation)
+        counts += await self._prune_rest(older_than, dry_run)
+        while not dry_run and await self._writer.submit(maintenance.vacuum):
+            pass
+        return dict(counts)
+
+    async def _prune_page(self, after: str, older_than: datetime, dry_run: bool) -> maintenance.Pruned:
+        try:
+            return await self._writer.submit(
+                lambda connection: maintenance.prune_page(connection, after, older_than, dry_run=dry_run)
+            )
+        except maintenance.Undo as undone:
+            return undone.pruned
+
+    async def _prune_rest(self, older_than: datetime, dry_run: bool) -> Counter[str]:
+        now, boot = self._clock.now(), self._owner.boot
+        if dry_run:
+            return await self._readers.run(
+                lambda connection: maintenance.prunable_rest(connection, older_than, now=now, boot=boot)
+            )
+        counts: Counter[str] = Counter()
+        while some := await self._writer.submit(
+            lambda connection: maintenance.prune_rest(connection, older_than, now=now, boot=boot)
+        ):
+            counts += some
+        return counts
+
+    def _pruned(self, conversation: str) -> None:
+        """What is remembered of it may be gone."""
 
     def announce(self, address: str, token_file: Path | None) -> None:
         """Tells commands, by the lock file, where this server listens and where its token is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from perdure.clock import Clock
 from perdure.failpoints import failpoint
 from perdure.store.base import LeasedAttempt, Notify, Recovered
-from perdure.store.sqlite import claims, decisions, maintenance
+from perdure.store.sqlite import claims, decisions
 from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.authority import Authority, ReadOnly
 from perdure.store.sqlite.backup import copy_into
@@ -147,40 +146,8 @@ class SQLiteStore(Outgoing):
     def owner_name(self) -> str:
         return self._owner.name
 
-    async def prune(self, older_than: datetime, *, dry_run: bool) -> Mapping[str, int]:
-        counts: Counter[str] = Counter()
-        after: str | None = ""
-        while after is not None:
-            page = await self._prune_page(after, older_than, dry_run)
-            counts += page.counts
-            after = page.last
-            for conversation in page.conversations:
-                self._checkpoints.forget(conversation)
-        counts += await self._prune_rest(older_than, dry_run)
-        while not dry_run and await self._writer.submit(maintenance.vacuum):
-            pass
-        return dict(counts)
-
-    async def _prune_page(self, after: str, older_than: datetime, dry_run: bool) -> maintenance.Pruned:
-        try:
-            return await self._writer.submit(
-                lambda connection: maintenance.prune_page(connection, after, older_than, dry_run=dry_run)
-            )
-        except maintenance.Undo as undone:
-            return undone.pruned
-
-    async def _prune_rest(self, older_than: datetime, dry_run: bool) -> Counter[str]:
-        now, boot = self._clock.now(), self._owner.boot
-        if dry_run:
-            return await self._readers.run(
-                lambda connection: maintenance.prunable_rest(connection, older_than, now=now, boot=boot)
-            )
-        counts: Counter[str] = Counter()
-        while some := await self._writer.submit(
-            lambda connection: maintenance.prune_rest(connection, older_than, now=now, boot=boot)
-        ):
-            counts += some
-        return counts
+    def _pruned(self, conversation: str) -> None:
+        self._checkpoints.forget(conversation)
 
     async def backup(self, target: Path) -> None:
         def copy() -> None:
