@@ -175,5 +175,24 @@ def test_the_client_prints_the_answer_once_although_the_server_dies(serve: Serve
     assert out.count("All four steps are done") == 1
 
 
+def test_an_agent_on_nats_is_killed_and_the_transcript_finishes(tmp_path: Path) -> None:
+    """Costs the start of four programs, as a person starts them: the example is what is tested."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "durable-panel" / "run.py")],
+        capture_output=True,
+        text=True,
+        env=environment(PERDURE_DEMO_STEP_SECONDS="0.2", TMPDIR=str(tmp_path)),
+        timeout=LIMIT_SECONDS * 3,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    (cut,) = [number for number, line in enumerate(lines) if line.startswith("--- kill -9")]
+    assert any(line.startswith("<<< reset to event ") for line in lines[cut:])
+    assert lines[-2] == "=== completed ==="
+    assert lines[-1].startswith("effects: one × 1, two × 1, three × ") and lines[-1].endswith(", four × 1")
+    assert list(tmp_path.iterdir()) == [], "the example leaves nothing behind"
+
+
 def wait_for_effects(server: ServerProcess, count: int) -> None:
     eventually(lambda: sum(server.effects().values()) >= count, f"{count} effects")
