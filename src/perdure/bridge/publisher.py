@@ -7,7 +7,7 @@ journal when they are sent, so nothing of them is held while NATS is away, and n
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from typing import Any, Protocol
@@ -79,7 +79,7 @@ class Publisher:
         self._tokens = tokens
         self._connection = connection
         self._clock = clock
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: OrderedDict[str, Lane] = OrderedDict()
         self._refill: deque[str] = deque()
         self._under_way = asyncio.Semaphore(MAX_UNDER_WAY)
         self._resolving = asyncio.Lock()
@@ -107,6 +107,7 @@ class Publisher:
             lane = self._lanes[event.conversation] = Lane(event.conversation)
             if event.seq == 1:
                 lane.know(0)
+        self._lanes.move_to_end(event.conversation)
         lane.touched = asyncio.get_running_loop().time()
         if event.kind is EventKind.TOKEN:
             lane.speech.add(event, keep=self._open)
@@ -405,6 +406,6 @@ class Publisher:
         """Forgets conversations in which nothing happens, the longest quiet ones first."""
         if len(self._lanes) <= MAX_LANES:
             return
-        for lane in list(self._lanes.values())[: MAX_LANES // 10]:
+        for lane in list(self._lanes.values())[: 1 + MAX_LANES // 10]:
             if lane.idle and lane.conversation not in self._acked:
                 del self._lanes[lane.conversation]

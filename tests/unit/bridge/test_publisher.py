@@ -21,7 +21,7 @@ from perdure.transport.nats.stream import StreamError, StreamMissing
 from perdure.turns import Accepted, TurnStatus
 from tests.unit.bridge.house import AGENT, AgentHouse, SteeredStream, applied, eventually, open_agent_house
 from tests.unit.engine.graphs import World, agent, chain
-from tests.unit.engine.house import folded, hosted
+from tests.unit.engine.house import ME, folded, hosted
 
 
 def publisher_of(house: AgentHouse, stream: SteeredStream) -> Publisher:
@@ -229,6 +229,40 @@ async def test_a_fault_while_publishing_is_made_good(side: str, tmp_path: Path) 
             await complete(house, stream, accepted)
     finally:
         failpoints.arm("")
+
+
+async def test_a_conversation_that_was_forgotten_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_LANES", 1)
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.001)
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        accepted = [await house.send(f"message {number}") for number in range(4)]
+        for each in accepted:
+            await house.until(each)
+        await complete(house, stream, *accepted)
+
+        lanes = house.bridged._outward._lanes  # type: ignore[union-attr]
+        await eventually(lambda: not house.bridged._outward._acked)  # type: ignore[union-attr]
+        last = await house.send("more", accepted[-1].conversation)
+        await house.until(last)
+        await eventually(lambda: accepted[0].conversation not in lanes)
+        again = await house.send("again", accepted[0].conversation)
+        await house.until(again)
+        await complete(house, stream, *accepted)
+        assert len(stream.sent) == len(stream.held)
+
+
+async def test_a_conversation_that_is_deleted_while_nats_is_away_stands_in_nobodys_way(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        stream.lose()
+        gone, stays = await house.send("gone"), await house.send("stays")
+        for each in (gone, stays):
+            await house.until(each)
+        await house.agents.delete(ME, gone.conversation, cancel=False)
+        stream.line.find()
+        await complete(house, stream, stays)
+        assert {message.event.conversation for message in stream.held} == {stays.conversation}
 
 
 async def test_one_refused_event_holds_up_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
