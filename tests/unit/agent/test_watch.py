@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
 from perdure.errors import BadRequest, NotFound, TurnInProgress, TurnNotResumable
-from perdure.events import Event, EventKind, Fold, Frame, Gone, ListsReset, Reset
+from perdure.events import Event, EventKind, Fold, Frame, Gone, ListsReset, Reached, Reset
 from perdure.turns import Accepted, Change, DecisionKind, Person, TurnStatus, Verdict
 from tests.unit.engine.graphs import World, agent, chain
 from tests.unit.engine.house import ME, OWNER, PATIENCE_SECONDS, House, folded, hosted, open_house
@@ -329,6 +329,7 @@ async def some_changes(house: House, after: int, count: int) -> list[Change | Li
     found: list[Change | ListsReset] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
         async for change in await house.agents.changes(ME, after=after):
+            assert not isinstance(change, Reached)  # agents of this process are never away
             found.append(change)
             if len(found) == count:
                 break
