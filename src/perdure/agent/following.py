@@ -407,14 +407,16 @@ class Following:
             line.took(event)
             line.sure = self._generation
 
-    async def _ask(self, conversation: str, batch: _Batch, *, live: bool) -> None:
+    async def _ask(self, conversation: str, batch: _Batch, *, live: bool) -> bool:
+        """Whether the agent was asked, and nothing of the conversation is missing now."""
         await self._flush(batch)
         if not live:
-            return
-        if self._is_patient():
-            await self._fill(conversation)
-        else:
+            return False
+        if not self._is_patient():
             self._attached = -1
+            return False
+        await self._fill(conversation)
+        return True
 
     async def _rows(self, message: EventMessage, line: Line | None) -> JournalRows | None:
         """Those of the message, as far as they may be applied with its event."""
@@ -460,9 +462,9 @@ class Following:
             return  # its turn comes with its first event, or when the agent is asked
         following = line.token_is(token)
         if following is Next.ASK:
-            await self._ask(token.conversation, batch, live=True)
+            asked = await self._ask(token.conversation, batch, live=True)
             line = self._line_of(token.conversation, 0)
-            asked = line.sure == self._generation
+            # Unasked it stays untold: events before it may not have come, and a watcher that saw it would pass them over.
             following = Next.TELL if asked and line.fits(token, watched=True) else Next.KNOWN
         if following is Next.TELL:
             batch.add(token, None)
