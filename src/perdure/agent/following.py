@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -14,7 +15,7 @@ from perdure.agent.gaps import MAX_EVENTS, Gaps
 from perdure.agent.line import Line, Next
 from perdure.agent.lost import Lost
 from perdure.clock import Clock
-from perdure.errors import AgentUnavailable
+from perdure.errors import AgentUnavailable, PerdureError, StorageError, StorageFull
 from perdure.events import Event, EventKind
 from perdure.failpoints import failpoint
 from perdure.replication import JournalRows
@@ -475,7 +476,8 @@ class Following:
     async def _flush(self, batch: _Batch) -> None:
         items, rows = batch.taken()
         if items:
-            await self._write(items, rows)
+            with suppress(AgentUnavailable):  # it does not fit: the agent is asked
+                await self._write(items, rows)
 
     async def _commit(self, items: Sequence[Event], rows: JournalRows) -> None:
         """Of what was asked for: events that are new, text that still fits."""
@@ -495,8 +497,8 @@ class Following:
                 failpoint("follow.record.before")
                 recorded = await self._replica.record(committed, rows=[(self.agent, part) for part in rows])
                 failpoint("follow.record.after")
-            except BaseException:
-                self._forget_told(items)
+            except BaseException as error:
+                self._not_written(items, error)
                 raise
             new = {(event.conversation, event.seq) for event in recorded}
         for item in items:
@@ -505,11 +507,18 @@ class Following:
             elif (item.conversation, item.seq) in new:
                 self._tell(item)
 
-    def _forget_told(self, items: Sequence[Event]) -> None:
-        """Nobody knows whether these are in the copy: their watchers come again and read."""
+    def _not_written(self, items: Sequence[Event], error: BaseException) -> None:
+        """Raises AgentUnavailable for what does not fit into the copy, of which nothing was kept. After any other failure nobody
+        knows whether it is there: who watches comes again and reads."""
+        unfit = isinstance(error, PerdureError) and not isinstance(error, StorageError | StorageFull)
         for conversation in {item.conversation for item in items}:
             self._lines.pop(conversation, None)
-            self._transport.cut_off(conversation)
+            if not unfit:
+                self._transport.cut_off(conversation)
+        if unfit:
+            _log.warning("agent_told_what_does_not_fit", agent=self.agent, problem=str(error))
+            self.interrupted()
+            raise AgentUnavailable(f"The agent {self.agent!r} told what does not fit: {error}") from error
 
     def _tell(self, event: Event) -> None:
         line = self._lines.get(event.conversation)

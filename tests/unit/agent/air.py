@@ -41,7 +41,7 @@ STATEFUL = frozenset({EventKind.APPROVAL, EventKind.REWIND, EventKind.END, Event
 
 async def eventually(true: Callable[[], bool | Awaitable[bool]]) -> None:
     """Looks again whenever the loop has done something else."""
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(60):
         while not (found if isinstance(found := true(), bool) else await found):
             await asyncio.sleep(0.002)
 

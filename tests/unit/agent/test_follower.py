@@ -412,3 +412,25 @@ async def test_a_failed_write_is_made_good_and_its_watchers_come_again(
     assert watcher.violations() == []
     assert watcher.times > 1
     await watcher.leave()
+
+
+async def test_rows_that_make_no_sense_are_not_kept_and_hold_up_nothing(
+    gateway: Gateway, station: Station, air: Air
+) -> None:
+    attempt = await running(station)
+    await station.send()
+    await eventually(lambda: _holds(gateway, station))
+    turn = attempt.turn
+    held = await gateway.replica.last_seq(turn.conversation) or 0
+    rows = await station.store.journal_rows(Position(), turns=[turn.id])
+    bad = replace(rows, turns=[{**rows.turns[0], "status": "nonsense"}])
+    event = Event(held + 1, turn.conversation, turn.id, 1, EventKind.TRACE, station.journal.clock.now(), {"phase": "x"})
+    watcher = Watcher(gateway, station, turn.conversation)
+    await eventually(lambda: len(watcher.frames) > 0)
+    air.hear(EventHeard("writer", EventMessage(event, held, bad)))
+    await attempt.finish(TurnStatus.COMPLETED)
+    await station.send()
+    await station.news()
+    await eventually(lambda: len(ends(watcher)) == 1)
+    await eventually(lambda: _holds(gateway, station))
+    await watcher.leave()
