@@ -263,7 +263,7 @@ class World:
             found += watcher.violations()
             frames = _frames(watcher)
             if frames and isinstance(frames[0], Event) and frames[0].terminal:
-                over = over | {frames[0].turn}  # it had ended when the stream began: its end is all that is told
+                over.add(frames[0].turn)  # it had ended when the stream began: its end is all that is told
             told = Fold().apply_all(frames)
             expected = Fold().apply_all(await watcher.station.store.events(watcher.conversation))
             for turn in expected.turns.keys() - over:

@@ -30,7 +30,8 @@ ATTEND_SECONDS = 1.0
 """How long a person waits at most for what may be missing, before what is here is shown."""
 
 REFRESH_SECONDS = 1.5
-RETRY_SECONDS = 1.0
+MAX_AGENTS = 1_000
+"""Names that are heard of; beyond that only those that were met."""
 
 Observer = Callable[[Event], None]
 
@@ -139,20 +140,28 @@ class Follower:
         while True:
             await self._feed.wait()
             for heard in self._feed.take():
-                self._route(heard)
+                try:
+                    self._route(heard)
+                except Exception:
+                    _log.exception("not_heard", heard=type(heard).__name__)
 
     def _route(self, heard: Heard) -> None:
+        if isinstance(heard, Gap):
+            for following in self._agents.values():
+                following.interrupted()
+        elif heard.agent in self._agents or heard.agent in self._directory or len(self._agents) < MAX_AGENTS:
+            self._hand_over(heard)
+
+    def _hand_over(self, heard: EventHeard | TokenHeard | NewsHeard) -> None:
+        following = self._following(heard.agent)
         match heard:
-            case EventHeard(agent, message):
-                self._following(agent).hear(message)
-            case TokenHeard(agent, event):
-                self._following(agent).hear(event)
+            case EventHeard(_, message):
+                following.hear(message)
+            case TokenHeard(_, event):
+                following.hear(event)
             case NewsHeard(agent, news):
                 self._directory.heard(agent, news)
-                self._following(agent).news(news.position, news.boot, news.deleted)
-            case Gap():
-                for following in self._agents.values():
-                    following.interrupted()
+                following.news(news.position, news.boot, news.deleted)
 
     def _following(self, agent: str) -> Following:
         following = self._agents.get(agent)
@@ -257,6 +266,6 @@ class Follower:
 def _of(agents: Collection[str], batch: Sequence[Stored]) -> dict[str, list[EventMessage]]:
     found: defaultdict[str, list[EventMessage]] = defaultdict(list)
     for stored in batch:
-        if stored.address.agent in agents and stored.address.turn == stored.message.event.turn:
+        if stored.address.agent in agents:
             found[stored.address.agent].append(stored.message)
     return found

@@ -147,10 +147,11 @@ class Following:
         await asyncio.shield(done)
 
     async def lose(self, conversation: str, turn: str) -> None:
-        """The agent does not know this turn though the copy does: its watchers are told that it is lost."""
-        await self._lost.say(conversation, turn, self._told_of(conversation))
-        self._lines.pop(conversation, None)
-        self._transport.cut_off(conversation)
+        """The agent does not know this turn: where the copy still does, its watchers are told that it is lost."""
+        if turn in await self._ownership.unended(conversation):
+            await self._lost.say(conversation, turn, self._told_of(conversation))
+            self._lines.pop(conversation, None)
+            self._transport.cut_off(conversation)
 
     def _told_of(self, conversation: str) -> int:
         line = self._lines.get(conversation)
