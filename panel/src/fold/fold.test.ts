@@ -70,4 +70,17 @@ describe("the fold", () => {
     expect(parseFrame("ping", "{}")).toBeNull();
     expect(parseFrame("something-new", "not json")).toBeNull();
   });
+
+  it("takes no ending from a gateway that does not wait any more", () => {
+    const told = {
+      conversation: "c",
+      turn: "t",
+      status: "running",
+      code: "DEADLINE",
+      reason: "deadline",
+      message: "…",
+    };
+    expect(parseFrame("chat-error", JSON.stringify(told))).toBeNull();
+    expect(() => parseFrame("chat-error", JSON.stringify({ ...told, code: "OTHER" }))).toThrow();
+  });
 });

@@ -104,11 +104,15 @@ export type Frame = NumberedFrame | ResetFrame | GoneFrame;
 
 const NUMBERED = new Set(["token", "message", "trace", "approval", "end", "chat-error", "rewind"]);
 
-/** One event of the stream. Null for a `ping` and for kinds that a newer server may send. Throws on broken JSON. */
+/**
+ * One event of the stream. Null for a `ping`, for kinds that a newer server may send, and for what a gateway says when it does not
+ * wait for a turn any more: the turn goes on, and the line that is opened again asks its agent. Throws on broken JSON.
+ */
 export function parseFrame(event: string, data: string): Frame | null {
   if (!NUMBERED.has(event) && event !== "reset" && event !== "gone") return null;
   const body = parseJson(data);
   if (!isRecord(body)) throw new Error(`A ${event} event without an object.`);
+  if (event === "chat-error" && body.code === "DEADLINE" && body.seq === undefined) return null;
   if (NUMBERED.has(event) && typeof body.seq !== "number") throw new Error(`A ${event} event without a seq.`);
   return { ...body, event } as unknown as Frame;
 }

@@ -253,12 +253,15 @@ def _refusal(response: httpx2.Response) -> Refused:
 
 
 def frame_of(sent: ServerSentEvent) -> Frame | None:
-    """A frame of the wire as `perdure.events` knows it; None for `ping` and kinds of later versions."""
+    """A frame of the wire as `perdure.events` knows it; None for `ping`, kinds of later versions, and what a gateway says when it
+    does not wait for a turn any more: the turn goes on, and whoever comes back asks again."""
     if sent.event != "reset" and sent.event not in _KINDS:
         return None
     data = json.loads(sent.data)
     if sent.event == "reset":
         return Reset(data["conversation"], data["turn"], data["to_seq"], data["attempt"], data["reason"])
+    if "seq" not in data:
+        return None
     return Event(
         seq=data["seq"],
         conversation=data["conversation"],

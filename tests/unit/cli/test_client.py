@@ -11,7 +11,7 @@ import pytest
 
 from perdure.cli.client import Client, Line, Refused, Server, Unreachable, frame_of
 from perdure.cli.sse import ServerSentEvent
-from perdure.events import Event, EventKind, Reset
+from perdure.events import Event, EventKind, Reset, Unfollowed
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -129,6 +129,7 @@ async def test_an_answer_that_is_not_json_is_still_told() -> None:
 def test_frames_of_later_versions_and_pings_are_passed_over() -> None:
     assert frame_of(ServerSentEvent("ping", "{}")) is None
     assert frame_of(ServerSentEvent("hologram", "{}")) is None
+    assert frame_of(ServerSentEvent("chat-error", json.dumps(Unfollowed("c", "t", 900.0).wire()))) is None
     reset = '{"conversation":"c","turn":"t","to_seq":3,"attempt":2,"reason":"recovered"}'
     assert frame_of(ServerSentEvent("reset", reset)) == Reset("c", "t", 3, 2, "recovered")
 
