@@ -10,6 +10,7 @@ import {
   useQuery,
   useQueryClient,
 } from "@tanstack/react-query";
+import { useMemo } from "react";
 import type { Message } from "../fold/frames";
 import { ApiError, call } from "./client";
 import { fewAtATime } from "./repeating";
@@ -110,7 +111,9 @@ export function useTurnsDetails(ids: readonly string[]): ReadonlyMap<string, Tur
     const status = client.getQueryState(keys.turn(id))?.status;
     return status === undefined || status === "pending";
   });
-  return useQueries({ queries: wanted.map(turnQuery), combine: byId });
+  const asked = wanted.join(" ");
+  const queries = useMemo(() => asked.split(" ").filter(Boolean).map(turnQuery), [asked]);
+  return useQueries({ queries, combine: byId });
 }
 
 function byId(results: UseQueryResult<TurnReply>[]): ReadonlyMap<string, TurnReply> {

@@ -46,7 +46,7 @@ export function Transcript({ items, busy, turns, children }: Props) {
           const item = items[index];
           return item ? (
             <div key={key} data-index={index} data-kind={item.kind} ref={rows.measureElement} className={styles.item}>
-              <ItemView item={item} turn={"turn" in item ? byId.get(item.turn) : undefined} />
+              <ItemView item={item} turn={item.kind === "end" ? byId.get(item.turn) : undefined} />
             </div>
           ) : null;
         })}
