@@ -45,8 +45,9 @@ def frames(http: httpx2.Client, conversation: str) -> Iterator[tuple[str, dict[s
                     elif field == "id":
                         cursor = value
                     elif field == "data" and event != "ping":
-                        yield event, json.loads(value)
-                        if event in {"end", "chat-error"}:
+                        data = json.loads(value)
+                        yield event, data
+                        if event in {"end", "chat-error"} and "seq" in data:  # without one it goes on: come back
                             return
         except httpx2.TransportError:
             time.sleep(RECONNECT_SECONDS)

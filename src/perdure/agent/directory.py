@@ -32,6 +32,9 @@ ANSWER_SECONDS = 1.0
 FRESH_SECONDS = 10.0
 """What an agent told of its model and its servers is asked again after so long."""
 
+MAX_ASKED = 64
+"""Agents that are asked at once because somebody sent news in a name that is not known."""
+
 _TICK_SECONDS = 1.0
 
 Observer = Callable[[str, Reach], None]
@@ -203,7 +206,9 @@ class Directory:
             _log.warning("agents_not_discovered", error=error.message)
 
     def _ask(self, agent: str) -> None:
-        """Asks for a description, one question to an agent at a time."""
+        """Asks for a description, one question to an agent at a time. Names that nobody answers to are not asked without end."""
+        if len(self._asking) >= MAX_ASKED and agent not in self._known:
+            return
         if self._connected and agent not in self._asking:
             task = self._asking[agent] = asyncio.create_task(self._describe(agent), name=f"perdure-describe-{agent}")
             task.add_done_callback(lambda _: self._asking.pop(agent, None))

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from perdure.agent.directory import FRESH_SECONDS, SILENT_SECONDS, Directory
+from perdure.agent.directory import FRESH_SECONDS, MAX_ASKED, SILENT_SECONDS, Directory
 from perdure.errors import NotReady
 from perdure.replication import Reach
 from perdure.store.replica import Replica
@@ -109,6 +109,17 @@ async def test_news_of_an_agent_that_cannot_be_asked_make_nobody_known(office: O
     await settled()
     assert "ghost" not in office.directory
     assert office.directory.reach("ghost") is Reach.UNREACHABLE
+
+
+async def test_names_that_nobody_answers_to_are_not_asked_without_end(office: Office) -> None:
+    await met(office, "alpha")
+    await settled()
+    before = len(office.asks.calls)
+    for number in range(1_000):
+        office.directory.heard(f"ghost{number}", ALIVE)
+    office.directory.unanswered("alpha")
+    await settled()
+    assert len(office.asks.calls) - before == MAX_ASKED + 1
 
 
 async def test_an_agent_that_is_silent_and_does_not_answer_is_unreachable_until_its_next_news(office: Office) -> None:
