@@ -17,6 +17,7 @@ from perdure.runtime import logs
 from perdure.runtime.agents import examine
 from perdure.runtime.finding import Finding
 from perdure.runtime.locks import writer_of
+from perdure.runtime.nats import examine_nats
 from perdure.runtime.people import examine_people
 from perdure.runtime.ports import free, taken
 from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
@@ -38,6 +39,8 @@ async def diagnose(settings: Settings) -> list[Finding]:
     findings = [*_folder(settings.database), *_database(settings.database, holder)]
     findings.append(await _server(settings, holder))
     findings += _token(settings, settings.database)
+    if settings.nats_url is not None:
+        findings.append(await examine_nats(settings))
     findings += await examine_people(settings.database, settings.agents)
     for agent in settings.agents:
         findings += await _agent(agent, settings)
