@@ -34,6 +34,8 @@ PATIENCE_SECONDS = 1.0
 _NAMED = -1
 """`JournalRows.after` of rows that do not continue a position."""
 
+_NOT_KEPT = "What the agent answered could not be kept. It is tried again."
+
 _log = structlog.get_logger("perdure.agent")
 
 
@@ -98,7 +100,7 @@ class Following:
 
     def hear(self, message: EventMessage | Event) -> None:
         """A committed event as it was sent, or a token. Never waits."""
-        size = payload_size(message.payload if isinstance(message, Event) else message.event.payload)
+        size = _size(message)
         if len(self._queue) >= MAX_QUEUED or self._queued_bytes + size > MAX_QUEUED_BYTES:
             _log.warning("agent_sends_too_fast", agent=self.agent, dropped=len(self._queue))
             self.interrupted()
@@ -180,28 +182,26 @@ class Following:
             await self._attach()
         await self._drain()
         while self._asked:
-            await self._answer(next(iter(self._asked)))
+            await self._answer(*self._asked.popitem())
         while self._replays:
-            messages, done = self._replays[0]
-            await self._replay(messages)
-            self._replays.popleft()
-            _settle(done)
+            messages, done = self._replays.popleft()
+            try:
+                await self._replay(messages)
+            finally:
+                _settle(done)
         if self._attached == self._generation and (self._news_position != self._synced or self._deleted):
             await self._follow_news()
         if self._queue or self._attaching:
             self._wake.set()
 
-    async def _answer(self, conversation: str) -> None:
-        asked = self._asked[conversation]
-        error: Exception = AgentUnavailable("What the agent answered could not be kept. It is tried again.")
+    async def _answer(self, conversation: str, asked: asyncio.Future[None]) -> None:
+        error: Exception | None = AgentUnavailable(_NOT_KEPT)
         try:
             await self._fill(conversation)
+            error = None
         except AgentUnavailable as unavailable:
             error = unavailable
-        else:
-            _settle(asked)
         finally:
-            self._asked.pop(conversation, None)
             _settle(asked, error)
 
     def _is_patient(self) -> bool:
@@ -220,7 +220,7 @@ class Following:
     async def _attach(self) -> None:
         waiters, self._attaching = self._attaching, []
         generation = self._generation
-        error: Exception | None = AgentUnavailable("What the agent answered could not be kept. It is tried again.")
+        error: Exception | None = AgentUnavailable(_NOT_KEPT)
         try:
             await self._sync()
             for conversation in await self._watched():
@@ -238,8 +238,12 @@ class Following:
         return [
             conversation
             for conversation in sorted(self._transport.watched())
-            if await self._ownership.owns(conversation) and self._line_of(conversation, 0).sure != self._generation
+            if await self._ownership.owns(conversation) and not self._is_sure(conversation)
         ]
+
+    def _is_sure(self, conversation: str) -> bool:
+        line = self._lines.get(conversation)
+        return line is not None and line.sure == self._generation
 
     async def _follow_news(self) -> None:
         position, deleted = self._news_position, sorted(self._deleted)
@@ -332,7 +336,9 @@ class Following:
                 return
             self._line_of(conversation, held or 0)
             await self._commit(missing.events, replace(rows, after=_NAMED))
-        self._lines[conversation].sure = generation
+        line = self._line_of(conversation, held or 0)
+        line.holds(await self._replica.last_seq(conversation) or 0)
+        line.sure = generation
 
     async def _forget_unknown(self, conversation: str, rows: JournalRows) -> None:
         """The agent's journal does not hold it (any more)."""
@@ -401,7 +407,7 @@ class Following:
             line = self._line_of(event.conversation, 0)
         if line.event_is(event, message.previous) is Next.ASK:
             await self._ask(event.conversation, batch, live=live)
-            line = self._line_of(event.conversation, 0)
+            line = await self._known_line(event.conversation) or self._line_of(event.conversation, 0)
         if message.previous > line.held:
             self._attached = -1
         elif event.seq > line.held:
@@ -553,6 +559,14 @@ class _Batch:
         items, rows = self.items, self._rows
         self.items, self._rows = [], []
         return items, rows
+
+
+def _size(message: EventMessage | Event) -> int:
+    if isinstance(message, Event):
+        return payload_size(message.payload)
+    rows = message.rows
+    told = () if rows is None else (*rows.conversations, *rows.turns, *rows.attempts, *rows.cards, *rows.calls)
+    return payload_size(message.event.payload) + payload_size(told)
 
 
 def _future() -> asyncio.Future[None]:

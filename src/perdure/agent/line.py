@@ -73,6 +73,11 @@ class Line:
             self.texts.clear()
             self.broken.clear()
 
+    def holds(self, seq: int) -> None:
+        """The copy has everything up to here."""
+        self.held = max(self.held, seq)
+        self.told = max(self.told, seq)
+
     # -- text that streams --------------------------------------------------------------------------------------------
 
     def token_is(self, token: Event) -> Next:
