@@ -99,7 +99,7 @@ def test_a_copy_of_several_journals_shows_each_as_it_is(seed: int) -> None:
 
 
 @pytest.mark.proof
-@settings(max_examples=200, deadline=None, suppress_health_check=PATIENT)
+@settings(max_examples=60, deadline=None, suppress_health_check=PATIENT)
 @given(seed=st.integers(0, 2**32), agents=st.integers(1, 3))
 def test_a_copy_shows_what_its_journals_show_over_many_lives(seed: int, agents: int) -> None:
     run(Random(seed), agents=agents, moves=300)
