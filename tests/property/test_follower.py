@@ -317,7 +317,7 @@ quiet = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCh
 
 
 @given(moves)
-@settings(quiet, max_examples=6, derandomize=True)
+@settings(quiet, max_examples=4, derandomize=True)
 def test_the_copy_becomes_the_journal_and_watchers_lose_and_repeat_nothing(made_up: list[Move]) -> None:
     _live_through(made_up)
 
