@@ -29,6 +29,7 @@ OF_GATEWAY = frozenset(
         "project",
         "default_agent",
         "heartbeat_seconds",
+        "retention_days",
         "max_message_bytes",
         "turn_deadline_seconds",
         "agent_wait_seconds",

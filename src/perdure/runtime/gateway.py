@@ -85,6 +85,7 @@ class Gateway(Process):
         self._stack.push_async_callback(persister.stop)
         await self._serve()
         self._stack.callback(self._drain)
+        self.keep_pruned(self.replica.prune)
 
     async def _open_replica(self) -> SQLiteReplica:
         assert self.settings.database is not None, "loaded settings name a database"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import structlog
 from starlette.types import ASGIApp
@@ -26,7 +27,13 @@ from perdure.runtime.ports import address_of, listen
 from perdure.runtime.signals import StopSignals
 from perdure.transport.local import LocalTransport
 
+PRUNE_SECONDS = 3_600.0
+
 log = structlog.get_logger("perdure.runtime")
+
+
+class Prune(Protocol):
+    async def __call__(self, older_than: datetime, *, dry_run: bool) -> Mapping[str, int]: ...
 
 
 class Process:
@@ -72,6 +79,27 @@ class Process:
         self.http.start()
         self._stack.push_async_callback(self._stop_http)
         await self.http.until_ready(self.address, self.clock)
+
+    def keep_pruned(self, prune: Prune) -> None:
+        """Every hour, with what `retention_days` says; never without it."""
+        if self.settings.retention_days is None:
+            return
+        pruning = asyncio.create_task(self._prune_for_ever(prune, self.settings.retention_days), name="perdure-prune")
+
+        async def end() -> None:
+            pruning.cancel()
+            await asyncio.gather(pruning, return_exceptions=True)
+
+        self._stack.push_async_callback(end)
+
+    async def _prune_for_ever(self, prune: Prune, days: float) -> None:
+        while True:
+            try:
+                counts = await prune(self.clock.now() - timedelta(days=days), dry_run=False)
+                log.info("pruned", rows=sum(counts.values()))
+            except PerdureError as error:
+                log.warning("pruning failed; it is tried again later", error=error.message)
+            await self.clock.sleep(PRUNE_SECONDS)
 
     async def until_stopped(self, signals: StopSignals) -> None:
         """Returns when somebody asks for a stop. Raises when the HTTP server ended by itself."""

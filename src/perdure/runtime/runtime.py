@@ -11,7 +11,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from perdure.api.auth import Access, load_or_create_token
 from perdure.clock import Clock
 from perdure.config import Settings
 from perdure.engine.worker import Worker
-from perdure.errors import PerdureError
 from perdure.graph.load import HostedGraph, load_agents
 from perdure.runtime import logs
 from perdure.runtime.process import Process, tell
@@ -32,8 +30,6 @@ from perdure.runtime.signals import StopSignals
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.transport.base import Transport
 from perdure.turns import Limits
-
-PRUNE_SECONDS = 3_600.0
 
 log = structlog.get_logger("perdure.runtime")
 
@@ -63,7 +59,7 @@ class Runtime(Process):
         self._stack.push_async_callback(self._drain)
         await self.worker.start()
         self._connect_required()
-        await self._keep_pruned()
+        self.keep_pruned(self.store.prune)
 
     async def _open_transport(self) -> Transport:
         """Where the store tells what it committed."""
@@ -113,26 +109,6 @@ class Runtime(Process):
 
     def _app(self) -> ASGIApp:
         return create_app(self.port, self.settings, self.access, streams=self.streams, statistics=self.store.statistics)
-
-    async def _keep_pruned(self) -> None:
-        if self.settings.retention_days is None:
-            return
-        pruning = asyncio.create_task(self._prune_for_ever(self.settings.retention_days), name="perdure-prune")
-
-        async def end() -> None:
-            pruning.cancel()
-            await asyncio.gather(pruning, return_exceptions=True)
-
-        self._stack.push_async_callback(end)
-
-    async def _prune_for_ever(self, days: float) -> None:
-        while True:
-            try:
-                counts = await self.store.prune(self.clock.now() - timedelta(days=days), dry_run=False)
-                log.info("pruned", rows=sum(counts.values()))
-            except PerdureError as error:
-                log.warning("pruning failed; it is tried again later", error=error.message)
-            await self.clock.sleep(PRUNE_SECONDS)
 
     # -- serving ------------------------------------------------------------------------------------------------------
 
