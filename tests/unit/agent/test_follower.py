@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure import failpoints
 from perdure.events import Event, EventKind, Fold, Gone, Reset
 from perdure.replication import Position, Reach
 from perdure.store.base import LeasedAttempt
@@ -434,3 +435,30 @@ async def test_rows_that_make_no_sense_are_not_kept_and_hold_up_nothing(
     await eventually(lambda: len(ends(watcher)) == 1)
     await eventually(lambda: _holds(gateway, station))
     await watcher.leave()
+
+
+@pytest.mark.parametrize(
+    "place", ["follow.record.before", "follow.record.after", "follow.apply.before", "follow.apply.after"]
+)
+async def test_what_breaks_at_this_place_is_made_good(place: str, gateway: Gateway, station: Station) -> None:
+    attempt = await running(station)
+    await station.send()
+    watcher = Watcher(gateway, station, attempt.turn.conversation)
+    await eventually(lambda: len(watcher.frames) > 0)
+    failpoints.arm(f"{place}:error")
+    try:
+        await step(attempt)
+        await attempt.finish(TurnStatus.COMPLETED)
+        await station.send()
+        await station.news()
+        await eventually(lambda: _holds_in_time(gateway, station))
+        await eventually(lambda: len(ends(watcher)) == 1)
+    finally:
+        failpoints.arm("")
+    assert watcher.violations() == []
+    await watcher.leave()
+
+
+async def _holds_in_time(gateway: Gateway, station: Station) -> bool:
+    gateway.clock.advance(0.5)
+    return await gateway.holds(station)
