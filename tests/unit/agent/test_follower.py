@@ -440,17 +440,21 @@ async def test_rows_that_make_no_sense_are_not_kept_and_hold_up_nothing(
 @pytest.mark.parametrize(
     "place", ["follow.record.before", "follow.record.after", "follow.apply.before", "follow.apply.after"]
 )
-async def test_what_breaks_at_this_place_is_made_good(place: str, gateway: Gateway, station: Station) -> None:
+async def test_what_breaks_at_this_place_is_made_good(
+    place: str, gateway: Gateway, station: Station, tmp_path: Path
+) -> None:
     attempt = await running(station)
     await station.send()
     watcher = Watcher(gateway, station, attempt.turn.conversation)
     await eventually(lambda: len(watcher.frames) > 0)
-    failpoints.arm(f"{place}:error")
+    passed = tmp_path / "passed"
+    failpoints.arm(f"{place}:error", str(passed))
     try:
         await step(attempt)
         await attempt.finish(TurnStatus.COMPLETED)
         await station.send()
         await station.news()
+        await eventually(lambda: place in passed.read_text())
         await eventually(lambda: _holds_in_time(gateway, station))
         await eventually(lambda: len(ends(watcher)) == 1)
     finally:
