@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import apsw
+
 from perdure.failpoints import NATS_NAMES, PLACES
 from tests.crash.client import GONE, Api
 from tests.crash.people import Supervisor
@@ -35,18 +37,36 @@ AGENT_OF = {
 class Gateway(Server):
     """The gateway's process: `api` is what people use."""
 
-    def __init__(self, folder: Path, launcher: Launcher, nats_url: str) -> None:
-        super().__init__(folder, launcher)
-        self.database = folder / "gateway.db"
-        self.log = folder / "gateway.log"
+    def __init__(
+        self,
+        folder: Path,
+        launcher: Launcher,
+        nats_url: str,
+        environment: Mapping[str, str] | None = None,
+        *,
+        name: str = "gateway",
+    ) -> None:
+        super().__init__(folder, launcher, environment)
+        self.database = folder / f"{name}.db"
+        self.log = folder / f"{name}.log"
+        self._passes = folder / f"{name}-failpoints.log"
         self._nats_url = nats_url
+
+    @property
+    def waits_for(self) -> int:
+        """How many turns it was told to wait for and has not seen the end of, by its file."""
+        connection = apsw.Connection(str(self.database), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            return int(next(iter(connection.execute("SELECT count(*) FROM dispatches")))[0])
+        finally:
+            connection.close()
 
     def _settings(self) -> dict[str, str]:
         return {
             **super()._settings(),
             "PERDURE_TEST_COMMAND": "gateway",
             "PERDURE_NATS_URL": self._nats_url,
-            "PERDURE_FAILPOINTS_LOG": str(self.folder / "gateway-failpoints.log"),
+            "PERDURE_FAILPOINTS_LOG": str(self._passes),
         }
 
 
@@ -54,12 +74,21 @@ class Apart(Server):
     """One agent, reached through a gateway. `start`, `kill`, `stop` and `boots` are the agent's; `api` is the gateway's."""
 
     def __init__(
-        self, folder: Path, launcher: Launcher, environment: Mapping[str, str] | None = None, *, agent: str = "demo"
+        self,
+        folder: Path,
+        launcher: Launcher,
+        environment: Mapping[str, str] | None = None,
+        *,
+        agent: str = "demo",
+        nats: NatsServer | None = None,
+        gateway_environment: Mapping[str, str] | None = None,
+        gateway_url: str | None = None,
     ) -> None:
+        """`nats`: one of your own making, not started yet. `gateway_url`: how the gateway reaches it, where that differs."""
         super().__init__(folder, launcher, environment)
         self.agent = agent
-        self.nats = NatsServer(folder / "nats")
-        self.gateway = Gateway(folder, launcher, self.nats.url)
+        self.nats = nats or NatsServer(folder / "nats")
+        self.gateway = Gateway(folder, launcher, gateway_url or self.nats.url, gateway_environment)
         self.gateway.token = self.token
         self.health = Api(self.port, self.token)
         self.api = self.gateway.api = Api(self.gateway.port, self.token)
@@ -83,10 +112,10 @@ class Apart(Server):
                 await asyncio.sleep(0.01)
         return False
 
-    async def told_otherwise(self) -> list[str]:
+    async def told_otherwise(self, *, wiped: bool = False) -> list[str]:
         """Where the stream or the gateway's copy differ from the journal. The agent has stopped as planned."""
         copied = await copy_violations(self.database, self.gateway.database) if self.gateway.alive else []
-        return [*await stream_violations(self.nats.url, self.database), *copied]
+        return [*await stream_violations(self.nats.url, self.database, wiped=wiped), *copied]
 
     async def close(self) -> None:
         """The agent alone: a gateway that is started again when it dies is ended by who does that. See `close_all`."""

@@ -43,7 +43,7 @@ class ApartCycle(Cycle):
             await self.apart.close_all()
 
     async def _judge(self) -> list[str]:
-        return [*await super()._judge(), *await self.apart.told_otherwise()]
+        return [*await super()._judge(), *await self.apart.told_otherwise(wiped=True)]
 
     async def _rage(self, kills: int) -> None:
         done, luck, server = 0, self._luck, self.apart

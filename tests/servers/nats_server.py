@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,7 +26,8 @@ def binaries() -> Mapping[str, Path | None]:
 
 
 class NatsServer:
-    """JetStream on, everything fsynced. `access`: more of the configuration file (users, TLS)."""
+    """JetStream on, everything fsynced. `access`: more of the configuration file (users, TLS). `behind`: a command that runs the
+    server elsewhere, where it listens on all addresses; from here it is reached at `host`."""
 
     def __init__(
         self,
@@ -37,6 +38,8 @@ class NatsServer:
         sync_interval: str = "always",
         max_payload: int = 1_048_576,
         jetstream: bool = True,
+        host: str = "127.0.0.1",
+        behind: Sequence[str] = (),
     ) -> None:
         found = binary or binaries()["current"]
         assert found is not None
@@ -46,11 +49,12 @@ class NatsServer:
         self.store = folder / "jetstream"
         self.process: subprocess.Popen[bytes] | None = None
         self._jetstream = jetstream
+        self._host, self._behind = host, behind
         self._access, self._sync_interval, self._max_payload = access, sync_interval, max_payload
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{self._host}:{self.port}"
 
     def settings(self, **more: Any) -> Settings:
         return Settings(**{"nats_url": self.url, **more})
@@ -61,7 +65,7 @@ class NatsServer:
             f"sync_interval: {self._sync_interval} }}\n"
         )
         return (
-            f"listen: 127.0.0.1:{self.port}\nmax_payload: {self._max_payload}\n"
+            f"listen: {'0.0.0.0' if self._behind else self._host}:{self.port}\nmax_payload: {self._max_payload}\n"
             f'log_file: "{self._log}"\n{store if self._jetstream else ""}{self._access}\n'
         )
 
@@ -71,7 +75,10 @@ class NatsServer:
         file = self._folder / "nats.conf"
         file.write_text(self.configuration())
         self.process = subprocess.Popen(
-            [self._binary, "-c", file], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*self._behind, self._binary, "-c", file],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         await until(self._ready, f"nats-server is ready ({self._log})", LIMIT_SECONDS)
         return self
