@@ -91,6 +91,7 @@ class Publisher:
         """In a row, without an acknowledgement between them."""
 
         self._acked: dict[str, int] = {}
+        self._keeping: dict[str, int] = {}
         self._any_acked = asyncio.Event()
         self._held_up: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -396,16 +397,18 @@ class Publisher:
         acked, identity = self._acked, self._identity
         if not acked or identity is None:
             return
-        self._acked = {}
+        self._acked, self._keeping = {}, acked
         try:
             await self._journal.published(identity, acked)
         except PerdureError as error:
             _log.warning("positions_not_kept", error=error.message)
+        finally:
+            self._keeping = {}
 
     def _tidy(self) -> None:
         """Forgets conversations in which nothing happens, the longest quiet ones first."""
         if len(self._lanes) <= MAX_LANES:
             return
         for lane in list(self._lanes.values())[: 1 + MAX_LANES // 10]:
-            if lane.idle and lane.conversation not in self._acked:
+            if lane.idle and lane.conversation not in self._acked and lane.conversation not in self._keeping:
                 del self._lanes[lane.conversation]

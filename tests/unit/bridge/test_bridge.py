@@ -18,8 +18,8 @@ from perdure.clock import SystemClock
 from perdure.errors import NotReady, TurnNotParked
 from perdure.events import Event, EventKind
 from perdure.transport.nats.caller import Caller
-from perdure.transport.nats.connection import Connection, Message
-from perdure.transport.nats.stream import EventStream
+from perdure.transport.nats.connection import Connection, Disconnected, Message
+from perdure.transport.nats.stream import EventStream, StreamError
 from perdure.transport.nats.wire import (
     EventMessage,
     News,
@@ -84,17 +84,20 @@ async def stored(connection: Connection) -> list[EventMessage]:
 async def complete(connection: Connection, house: AgentHouse, *accepted: Accepted) -> None:
     """Waits until a consumer that reads the stream from its beginning holds exactly the journal."""
 
+    seen: list[tuple[list[Event], list[Event]]] = []
+
     async def is_so() -> bool:
+        journals = [await house.journal(each) for each in accepted]
         try:
             held = applied(await stored(connection))
-        except Exception:
+        except (Disconnected, StreamError):
             return False
-        return all([held.get(each.conversation) == await house.journal(each) for each in accepted])
+        seen[:] = [(held.get(each.conversation, []), own) for each, own in zip(accepted, journals, strict=True)]
+        return all(copy == own for copy, own in seen)
 
     await eventually(is_so)
-    held = applied(await stored(connection))
-    for each in accepted:
-        assert folded(list(held[each.conversation])) == folded(list(await house.journal(each)))
+    for copy, own in seen:
+        assert folded(list(copy)) == folded(list(own))
 
 
 @pytest.fixture

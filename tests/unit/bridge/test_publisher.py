@@ -47,17 +47,21 @@ async def publishing(
 
 async def is_complete(house: AgentHouse, stream: SteeredStream, *accepted: Accepted) -> bool:
     """Whether a consumer of the stream holds exactly the journal."""
-    held = applied(stream.held)
-    return all([held.get(each.conversation) == await house.journal(each) for each in accepted])
+    return all([await _is_one(house, stream, each) for each in accepted])
+
+
+async def _is_one(house: AgentHouse, stream: SteeredStream, accepted: Accepted) -> bool:
+    journal = await house.journal(accepted)
+    held = applied(stream.held).get(accepted.conversation, [])
+    if held != journal:
+        return False
+    assert folded(list(held)) == folded(list(journal))
+    check_chain(stream, accepted.conversation, [event.seq for event in journal])
+    return True
 
 
 async def complete(house: AgentHouse, stream: SteeredStream, *accepted: Accepted) -> None:
     await eventually(lambda: is_complete(house, stream, *accepted))
-    held = applied(stream.held)
-    for each in accepted:
-        journal = await house.journal(each)
-        assert folded(list(held[each.conversation])) == folded(list(journal))
-        check_chain(stream, each.conversation, [event.seq for event in journal])
 
 
 def check_chain(stream: SteeredStream, conversation: str, journal: list[int]) -> None:
