@@ -9,6 +9,7 @@ import pytest
 
 from perdure.events import Event, EventKind
 from perdure.replication import Reach
+from perdure.transport.nats.live import EventHeard, TokenHeard
 from perdure.turns import TurnStatus
 from tests.conformance.journal import step
 from tests.unit.agent.air import Air, Gateway, Watcher, eventually
@@ -36,16 +37,16 @@ async def test_text_waits_for_the_events_before_it_while_the_agent_cannot_be_ask
         for message in ("first", "second", "third"):
             attempt.token(message, "<0>")
             await station.send()
-    tokens = [heard for heard in held if not hasattr(heard, "message")]
-    events = [heard for heard in held if hasattr(heard, "message")]
+    tokens = [heard for heard in held if isinstance(heard, TokenHeard)]
+    events = [heard for heard in held if isinstance(heard, EventHeard)]
     assert len(tokens) == 3
     assert events
     station.silent = True
-    for heard in tokens:
-        air.hear(heard)
+    for token in tokens:
+        air.hear(token)
         await eventually(lambda: not air.queue)
-    for heard in events:
-        air.hear(heard)
+    for event in events:
+        air.hear(event)
     station.silent = False
     await attempt.finish(TurnStatus.COMPLETED)
     await station.send()
@@ -53,7 +54,7 @@ async def test_text_waits_for_the_events_before_it_while_the_agent_cannot_be_ask
     await eventually(lambda: any(isinstance(frame, Event) and frame.terminal for frame in watcher.frames))
     committed = [frame for frame in watcher.frames if isinstance(frame, Event) and frame.kind is not EventKind.TOKEN]
     told = await station.store.events(attempt.turn.conversation)
-    assert [frame.seq for frame in committed] == [event.seq for event in told if event.kind is not EventKind.REWIND]
+    assert [frame.seq for frame in committed] == [each.seq for each in told if each.kind is not EventKind.REWIND]
     assert len(watcher.frames) > shown
     assert watcher.violations() == []
     await watcher.leave()
