@@ -18,9 +18,10 @@ from perdure.store.base import Question, Spoken, StoredResult
 from perdure.store.sqlite import calls, endings, search
 from perdure.store.sqlite.authority import LastRead, StepPlan, StepWrite
 from perdure.store.sqlite.claims import SEQ_BLOCK, Claimed
-from perdure.store.sqlite.fenced import AttemptTools, Fenced, ignore_outcome
+from perdure.store.sqlite.fenced import AttemptTools, Fenced
 from perdure.store.sqlite.journal import QUERIES, publish, take_seqs, write_events
 from perdure.store.sqlite.outlet import Seqs
+from perdure.store.sqlite.writer import ignore_outcome
 from perdure.turns import Failure, Outcome, Spent, TurnStatus
 
 

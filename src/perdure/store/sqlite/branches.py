@@ -10,9 +10,9 @@ from typing import Any
 import apsw
 
 from perdure.forks import Branch, Parting
+from perdure.store.sqlite.checkpoint_queries import rows_of
 from perdure.store.sqlite.history import FIRST_STEP
 from perdure.store.sqlite.journal import QUERIES, require_conversation
-from perdure.store.sqlite.lists import rows_of
 from perdure.store.sqlite.rows import Row, conversation_from
 
 MOST_MEMBERS = 500

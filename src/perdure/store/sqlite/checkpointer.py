@@ -35,8 +35,8 @@ from langgraph.checkpoint.base import (
 from perdure.errors import BadRequest, LeaseLost, PerdureError
 from perdure.failpoints import failpoint
 from perdure.store.sqlite.authority import Authority, LastRead, StepPlan, StepWrite
+from perdure.store.sqlite.checkpoint_queries import QUERIES, rows_of
 from perdure.store.sqlite.encoding import StrictSerializer, assert_strict, type_names
-from perdure.store.sqlite.lists import QUERIES, rows_of
 from perdure.store.sqlite.loading import Loaded, Loader, TooLong
 from perdure.store.sqlite.memory import DEFAULT_BYTES, Draft, Memories, ThreadMemory, View
 from perdure.store.sqlite.readers import Readers

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -167,9 +167,3 @@ class Fenced:
         )
         refusal.__cause__ = self._error
         return refusal
-
-
-def ignore_outcome(future: asyncio.Future[Any]) -> None:
-    """For a write that nobody waits for: its failure has latched the attempt."""
-    if not future.cancelled():
-        future.exception()

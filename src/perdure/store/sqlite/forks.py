@@ -13,11 +13,11 @@ import apsw
 from perdure.forks import Forked, NewFork
 from perdure.store.sqlite import audit, search
 from perdure.store.sqlite.acceptance import insert_turn
+from perdure.store.sqlite.checkpoint_queries import QUERIES as CHECKPOINT_QUERIES
+from perdure.store.sqlite.checkpoint_queries import rows_of
 from perdure.store.sqlite.history import Place, line, root_space, taken_along
 from perdure.store.sqlite.journal import QUERIES, require_conversation
 from perdure.store.sqlite.keys import remember_request, repeated_fork
-from perdure.store.sqlite.lists import QUERIES as CHECKPOINT_QUERIES
-from perdure.store.sqlite.lists import rows_of
 from perdure.store.sqlite.rows import clean, micros
 from perdure.store.sqlite.threads import needed_by
 from perdure.store.sqlite.writes import space_of

@@ -15,8 +15,8 @@ import apsw
 from perdure.errors import ForkPointGone, NotFound
 from perdure.forks import ForkPoint
 from perdure.store.base import Page
+from perdure.store.sqlite.checkpoint_queries import rows_of
 from perdure.store.sqlite.encoding import StrictSerializer
-from perdure.store.sqlite.lists import rows_of
 from perdure.store.sqlite.loading import Loader, message_of
 from perdure.store.sqlite.memory import ThreadMemory
 from perdure.store.sqlite.rows import LARGEST, cursor_of, cursor_parts

@@ -18,7 +18,6 @@ from perdure.forks import DatabaseSize
 from perdure.store.base import Notify
 from perdure.store.sqlite import maintenance, tokens
 from perdure.store.sqlite.database import open_reader
-from perdure.store.sqlite.fenced import ignore_outcome
 from perdure.store.sqlite.journal import QUERIES
 from perdure.store.sqlite.listing import Messages
 from perdure.store.sqlite.opening import Opened
@@ -26,7 +25,7 @@ from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.reading import Reading
 from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.space import check_room
-from perdure.store.sqlite.writer import Writer
+from perdure.store.sqlite.writer import Writer, ignore_outcome
 from perdure.turns import Limits, Role, Token
 
 T = TypeVar("T")

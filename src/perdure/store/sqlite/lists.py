@@ -9,23 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import apsw
 
+from perdure.store.sqlite.checkpoint_queries import QUERIES
 from perdure.store.sqlite.elements import Element
 from perdure.store.sqlite.memory import ListValue, StoredList, ThreadMemory
-from perdure.store.sqlite.queries import Queries
 
 MAX_DEPTH = 32
-
-QUERIES = Queries(Path(__file__).with_name("checkpoint_queries.sql"))
-
-
-def rows_of(connection: apsw.Connection, query: str, **bindings: Any) -> list[tuple[Any, ...]]:
-    """All rows of a named query."""
-    return connection.execute(QUERIES[query], bindings).fetchall()
 
 
 @dataclass(frozen=True, slots=True)

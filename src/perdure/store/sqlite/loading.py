@@ -16,9 +16,9 @@ from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple, Pendi
 from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 
 from perdure.errors import StorageError
+from perdure.store.sqlite.checkpoint_queries import QUERIES, rows_of
 from perdure.store.sqlite.elements import Element, Encoded, Path
 from perdure.store.sqlite.encoding import StrictSerializer, unpack_header
-from perdure.store.sqlite.lists import QUERIES, rows_of
 from perdure.store.sqlite.memory import ELEMENT_BYTES, ListValue, StoredList, ThreadMemory, View
 
 

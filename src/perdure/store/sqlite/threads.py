@@ -15,7 +15,7 @@ import apsw
 import ormsgpack
 
 from perdure.errors import BadRequest
-from perdure.store.sqlite.lists import QUERIES, rows_of
+from perdure.store.sqlite.checkpoint_queries import QUERIES, rows_of
 from perdure.store.sqlite.rows import LARGEST
 
 

@@ -297,6 +297,12 @@ class Writer:
         self._connection.close()
 
 
+def ignore_outcome(future: asyncio.Future[Any]) -> None:
+    """For a write that nobody waits for; whom its failure concerns is told by `refused`."""
+    if not future.cancelled():
+        future.exception()
+
+
 def _nothing(connection: apsw.Connection) -> None:
     return None
 

@@ -17,9 +17,10 @@ from langgraph.constants import START
 
 from perdure.errors import LeaseLost, StateTypeNotAllowed
 from perdure.store.sqlite.authority import StepPlan
+from perdure.store.sqlite.checkpoint_queries import QUERIES, rows_of
 from perdure.store.sqlite.elements import Element, Encoded, is_plain_numbers
 from perdure.store.sqlite.encoding import Inline, pack_header
-from perdure.store.sqlite.lists import QUERIES, ListChange, plan_list, rows_of
+from perdure.store.sqlite.lists import ListChange, plan_list
 from perdure.store.sqlite.memory import Draft, ThreadMemory, View
 from perdure.store.sqlite.steps import MESSAGES, MessageChanges, checkpoint_plan, message_changes, node_of, writes_plan
 from perdure.store.sqlite.threads import Refs, sweep
