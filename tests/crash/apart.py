@@ -7,7 +7,7 @@ can be killed, paused and cut off beside it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ import apsw
 from perdure.failpoints import NATS_NAMES, PLACES
 from tests.crash.client import GONE, Api
 from tests.crash.people import Supervisor
-from tests.crash.scenarios import DECIDING
+from tests.crash.scenarios import DECIDING, MAIN
 from tests.crash.server import Launcher, Server
 from tests.crash.streamed import copy_violations, stream_violations
 from tests.crash.trial import SPECIAL, Plan, Verdict, project_of, try_on
@@ -32,6 +32,10 @@ AGENT_OF = {
     "failed_then_resumed": "short",
 }
 """Scenarios that use another agent than `demo`."""
+
+
+OWN = {"accept_reply": "plain_answer", "dispatch": "plain_answer"}
+"""The scenario that reaches a place of bridge or gateway, where it is not the job of four steps."""
 
 
 class Gateway(Server):
@@ -49,7 +53,7 @@ class Gateway(Server):
         super().__init__(folder, launcher, environment)
         self.database = folder / f"{name}.db"
         self.log = folder / f"{name}.log"
-        self._passes = folder / f"{name}-failpoints.log"
+        self.passed = folder / f"{name}-failpoints.log"
         self._nats_url = nats_url
 
     @property
@@ -66,7 +70,6 @@ class Gateway(Server):
             **super()._settings(),
             "PERDURE_TEST_COMMAND": "gateway",
             "PERDURE_NATS_URL": self._nats_url,
-            "PERDURE_FAILPOINTS_LOG": str(self._passes),
         }
 
 
@@ -140,13 +143,27 @@ class Apart(Server):
 
 def apart_plans() -> list[Plan]:
     """Every place of bridge and gateway, and every place of the engine once, behind it."""
-    scenario = {"accept_reply": "plain_answer", "dispatch": "plain_answer"}
-    own = [Plan(name, scenario.get(name.rpartition(".")[0], "four_step_job")) for name in NATS_NAMES]
+    own = [Plan(name, OWN.get(name.rpartition(".")[0], "four_step_job")) for name in NATS_NAMES]
     return [*own, *(Plan(f"{place}.after", SPECIAL.get(place, "plain_answer")) for place in PLACES)]
 
 
-async def try_apart(plan: Plan, folder: Path, launcher: Launcher, **environment: str) -> Verdict:
-    """Runs one plan on three fresh processes; what dies is the one that passes the place."""
+def apart_crossed(passes: Sequence[int] = (1, 2, 4)) -> list[Plan]:
+    """Every place of bridge and gateway × scenarios × passes, and every place of the engine on both sides of it."""
+    scenarios = (*MAIN, "cancel_then_more", "failed_then_resumed", "approved_services", "uncertain_charge")
+    own = [Plan(name, scenario, nth=nth) for name in NATS_NAMES for scenario in scenarios for nth in passes]
+    engine = [
+        Plan(f"{place}.{side}", SPECIAL.get(place, "plain_answer"), nth=nth)
+        for place in PLACES
+        for side in ("before", "after")
+        for nth in passes
+    ]
+    return [*own, *engine]
+
+
+async def try_apart(
+    plan: Plan, folder: Path, launcher: Launcher, asleep: Callable[[Path], object] = lambda _: None, **environment: str
+) -> Verdict:
+    """Runs one plan on three fresh processes; what dies is the one that passes the place. `asleep`: see `try_on`."""
     agent = AGENT_OF.get(plan.scenario, "effects" if plan.scenario in DECIDING else "demo")
     server = Apart(folder, launcher, {**project_of(plan), **environment}, agent=agent)
     try:
@@ -156,7 +173,8 @@ async def try_apart(plan: Plan, folder: Path, launcher: Launcher, **environment:
                 verdict = await try_on(server, replace(plan, action="pass"))
             verdict.kills += server.gateway.kills
         else:
-            verdict = await try_on(server, plan)
+            verdict = await try_on(server, plan, asleep)
+        verdict.passed |= server.gateway.failpoints_passed()
         if not verdict.violations:
             verdict.violations += await server.told_otherwise()
         return verdict

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -11,6 +13,7 @@ from tests.crash.apart import Apart
 from tests.crash.people import drop_someone
 from tests.crash.server import Launcher
 from tests.crash.storm import Cycle, StormReport, age_unclean_starts, ended_within
+from tests.servers.nats_server import NatsServer
 
 OF_ONE_AGENT = (
     "plain_answer",
@@ -29,8 +32,11 @@ PAUSE_SECONDS = 2.5
 class ApartCycle(Cycle):
     calm = OF_ONE_AGENT
 
-    def __init__(self, folder: Path, launcher: Launcher, luck: Random, report: StormReport) -> None:
-        self.apart = Apart(folder, launcher, ENVIRONMENT)
+    def __init__(
+        self, folder: Path, launcher: Launcher, luck: Random, report: StormReport, binary: Path | None = None
+    ) -> None:
+        """`binary`: another nats-server than the installed one."""
+        self.apart = Apart(folder, launcher, ENVIRONMENT, nats=NatsServer(folder / "nats", binary=binary))
         super().__init__(self.apart, luck, report)
 
     async def run(self, kills: int, people: int) -> None:
@@ -103,5 +109,9 @@ class ApartCycle(Cycle):
             await asyncio.sleep(0.01)
 
 
-def apart_cycle(folder: Path, launcher: Launcher, luck: Random, report: StormReport) -> ApartCycle:
-    return ApartCycle(folder, launcher, luck, report)
+Begin = Callable[[Path, Launcher, Random, StormReport], Cycle]
+
+
+def apart_cycles(binary: Path | None = None) -> Begin:
+    """What `storm` begins its cycles with."""
+    return partial(ApartCycle, binary=binary)

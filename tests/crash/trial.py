@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,11 +141,12 @@ def project_of(plan: Plan) -> Mapping[str, str]:
     return PROJECT if plan.scenario in DECIDING else {}
 
 
-async def try_on(server: Server, plan: Plan) -> Verdict:
-    """Runs one plan on a server that was not started yet, and closes it."""
+async def try_on(server: Server, plan: Plan, asleep: Callable[[Path], object] = lambda _: None) -> Verdict:
+    """Runs one plan on a server that was not started yet, and closes it. `asleep`: is given the database of a server that a
+    plan paused, its leases over, before it wakes."""
     history = History(boots=server.boots)
     verdict = Verdict()
-    waking = asyncio.create_task(_wake_when_the_lease_is_over(server, history)) if plan.action == "pause" else None
+    waking = asyncio.create_task(_wake_late(server, history, asleep)) if plan.action == "pause" else None
     try:
         async with asyncio.timeout(LIMIT_SECONDS):
             await _use(server, history, plan)
@@ -165,13 +166,14 @@ async def try_on(server: Server, plan: Plan) -> Verdict:
     return verdict
 
 
-async def _wake_when_the_lease_is_over(server: Server, history: History) -> None:
+async def _wake_late(server: Server, history: History, asleep: Callable[[Path], object]) -> None:
     """Continues a paused server once the database says that every lease of it has run out."""
     while not server.paused:
         await asyncio.sleep(0.02)
     while leased_until(server.database) > time.time():
         await asyncio.sleep(0.02)
     history.pauses += 1
+    asleep(server.database)
     server.unpause()
 
 

@@ -12,10 +12,13 @@ import apsw
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
+from perdure.clock import SystemClock
 from perdure.effects import EffectClass
 from perdure.errors import LeaseLost
 from perdure.ledger import ToolCall, idempotency_key
 from perdure.store.base import LeasedAttempt, Question, StoredResult
+from perdure.store.sqlite import claims
+from perdure.store.sqlite.database import open_writer
 from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
@@ -119,6 +122,26 @@ async def _claim(store: SQLiteStore, clock: FakeClock) -> LeasedAttempt:
     )
     assert attempt is not None
     return attempt
+
+
+def take_over(database: Path) -> int:
+    """What another owner of the file would do with turns whose leases are over, while the process that drives them is paused.
+    How many it took: they wait in the queue then."""
+    connection = open_writer(database)
+    try:
+        now, taken = SystemClock().now(), 0
+        other = claims.Owner("elsewhere:1:another-boot", 0)
+        for turn, epoch in connection.execute("SELECT id, epoch FROM turns WHERE status = 'running'").fetchall():
+            with connection:
+                taken += (
+                    claims.recover(
+                        connection, other, Limits(), turn_id=str(turn), epoch=int(str(epoch)), now=now, manual=False
+                    )
+                    is not None
+                )
+        return taken
+    finally:
+        connection.close()
 
 
 def _content(path: Path) -> list[Any]:
