@@ -64,6 +64,7 @@ class _Watch:
         if turn is not None and turn.status in ENDED and (after is None or not follow):
             ending = await self._ending(turn)
             if ending is not None:
+                self._seen = max(self._seen, ending.seq)  # it may be queued, too: it was committed while this began
                 yield ending
         if not follow and (turn is None or turn.status in ENDED):
             return

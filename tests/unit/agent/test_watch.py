@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
+from perdure.agent.watch import watch
 from perdure.errors import BadRequest, NotFound, TurnInProgress, TurnNotResumable
 from perdure.events import Event, EventKind, Fold, Frame, Gone, ListsReset, Reached, Reset
 from perdure.turns import Accepted, Change, DecisionKind, Person, TurnStatus, Verdict
@@ -129,6 +131,20 @@ async def test_an_ended_turn_is_answered_once_with_its_end(tmp_path: Path) -> No
         assert isinstance(only, Event)
         assert (only.kind, only.payload["status"]) == (EventKind.END, "completed")
         assert await house.frames(accepted, after=only.seq) == [only]
+
+
+async def test_an_end_that_is_committed_while_the_watcher_comes_is_told_once(tmp_path: Path) -> None:
+    async with open_house(tmp_path / "db", hosted("agent", agent(World()))) as house:
+        accepted = await house.send("hello")
+        turn = await house.until(accepted)
+        end = (await house.journal(accepted))[-1]
+        with house.transport.subscribe(accepted.conversation) as live:
+            house.transport.publish(end)
+            later = replace(end, seq=end.seq + 1, kind=EventKind.TRACE, payload={})
+            house.transport.publish(later)
+            frames = watch(house.store, live, turn, accepted.conversation, None, follow=True)
+            assert [await anext(frames), await anext(frames)] == [end, later]
+            await frames.aclose()  # type: ignore[attr-defined]
 
 
 async def test_a_following_watcher_stays_across_turns_and_another_does_not(tmp_path: Path) -> None:
