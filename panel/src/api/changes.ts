@@ -9,8 +9,9 @@ import { type Shared, share } from "../stream/share";
 import type { SseEvent } from "../stream/sse";
 import { request } from "./client";
 import { ENDED, keys, type Page, type Transcript } from "./queries";
+import { type ReachNews, reached } from "./reach";
 import { Rereads, reread } from "./reread";
-import type { ConversationSummary, TurnReply, TurnStatus } from "./schema";
+import type { AgentsReply, ConversationSummary, TurnReply, TurnStatus } from "./schema";
 
 interface Change {
   kind: "conversation" | "turn";
@@ -60,6 +61,7 @@ export class Changes implements Shared {
       if (id !== undefined) this.lastId = id;
       if (event === "reset") this.everything();
       else if (event === "conversation" || event === "turn") this.apply(parseJson(data));
+      else if (event === "reach") this.reached(parseJson(data));
     }
   }
 
@@ -88,6 +90,19 @@ export class Changes implements Shared {
     else if (change.status !== "updated") this.reread(keys.allBranches);
     if (change.kind === "conversation" && change.status === "deleted") this.gone();
     this.reread(keys.conversations);
+  }
+
+  /** What an agent says of itself is read when it can be asked (again); what was left out of what is shown meanwhile, too. */
+  private reached(said: unknown): void {
+    if (!isRecord(said)) return;
+    const news = said as unknown as ReachNews;
+    const before = this.client.getQueryData<AgentsReply>(keys.agents);
+    const after = before && reached(before, news);
+    if (after !== undefined && after === before) return;
+    if (after) this.client.setQueryData<AgentsReply>(keys.agents, after);
+    this.reread(keys.server);
+    if (news.reach !== "reachable") return;
+    for (const key of [["conversation"], keys.allBranches, keys.allTurns]) this.reread(key);
   }
 
   /** A conversation went with its turns and cards, which nobody names. */

@@ -46,6 +46,7 @@ export const keys = {
   allTurns: ["turn"] as const,
   approvals: ["approvals"] as const,
   server: ["server"] as const,
+  agents: ["server", "agents"] as const,
 };
 
 /** What is no answer of the server is a fault of the page: asking again seldom helps. */
@@ -89,6 +90,8 @@ export function useTranscript(id: string, enabled: boolean) {
     queryFn: ({ signal }) => call<Transcript>("GET", `api/conversations/${encodeURIComponent(id)}`, { signal }),
     enabled,
     staleTime: Number.POSITIVE_INFINITY,
+    // A copy is read again until the agent itself answers: it may have been busy, and not away, so that nobody tells of it.
+    refetchInterval: ({ state }) => state.data !== undefined && state.data.reach !== "reachable" && REFRESH_MS,
   });
 }
 
@@ -167,7 +170,7 @@ export function useCounts(agent: string | undefined, paused: boolean) {
 
 export function useAgents() {
   return useQuery({
-    queryKey: [...keys.server, "agents"],
+    queryKey: keys.agents,
     queryFn: ({ signal }) => call<AgentsReply>("GET", "api/agents", { signal }),
   });
 }

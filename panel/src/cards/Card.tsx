@@ -1,6 +1,7 @@
 import type { KeyboardEvent, ReactNode } from "react";
 import type { CardReply } from "../api/schema";
 import { ErrorText } from "../app/Failed";
+import { Held } from "../app/Held";
 import { ago } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -32,11 +33,7 @@ export function Card({ card, children }: { card: CardReply; children?: ReactNode
       {card.expires_at && <p className={styles.hint}>{t.card.expires(ago(card.expires_at, t.locale))}</p>}
       {card.deciders && <p className={styles.hint}>{t.card.deciders(card.deciders.map(visible).join(", "))}</p>}
       {decide.isSuccess || wasLate(decide.error) ? null : <Form card={card} decide={decide} />}
-      {decide.isPending && decide.failureCount > 0 && (
-        <p className={styles.hint} role="status">
-          {t.card.held}
-        </p>
-      )}
+      <Held of={decide} says={t.card.held} />
       {!wasLate(decide.error) && <ErrorText error={decide.error} />}
       {children}
     </article>

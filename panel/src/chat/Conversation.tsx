@@ -3,17 +3,20 @@ import { ACTIVE, useAgents, useMe } from "../api/queries";
 import { Awaiting } from "../app/Awaiting";
 import { useEscape } from "../app/escape";
 import { Refused } from "../app/Failed";
+import { ReachContext, useReach } from "../app/reach";
 import { useWords } from "../words/words";
 import { Announcer } from "./Announcer";
 import { BranchPicker } from "./BranchPicker";
 import { type Branching, BranchingContext, useBranchingOf } from "./branching";
 import { Composer } from "./Composer";
+import { Copy } from "./Copy";
 import styles from "./chat.module.css";
 import { Header } from "./Header";
 import { OpenCards } from "./OpenCards";
 import { StateView } from "./StateView";
 import { Transcript } from "./Transcript";
 import { TurnButtons } from "./TurnButtons";
+import { Unfollowed } from "./Unfollowed";
 import { type Conversation as Told, useConversation } from "./useConversation";
 import { type Sending, useSend } from "./useSend";
 import { useTurnActions } from "./useTurnActions";
@@ -25,29 +28,34 @@ export function Conversation({ id }: { id: string }) {
   const branching = useBranchingOf(id);
   const atEnd = branching.points.get(null);
   const { transcript, error, line, current, detail } = told;
+  const reach = useReach(transcript?.agent, transcript?.reach);
   if (line === "gone" || (error instanceof ApiError && error.status === 404)) {
     return <p className="empty">{t.chat.gone}</p>;
   }
   return (
-    <div className={styles.page}>
-      <Header id={id} transcript={transcript} line={line} current={current} />
-      <Announcer id={id} current={current} />
-      {!transcript && <Unread error={error} failures={told.failures} empty={told.items.length === 0} />}
-      <BranchingContext value={branching}>
-        <Transcript items={told.items} busy={current !== undefined && ACTIVE.has(current.status)} turns={told.turns}>
-          {transcript?.state && <StateView state={transcript.state} />}
-          <OpenCards cards={detail?.cards} />
-          {atEnd && <BranchPicker point={atEnd} />}
-        </Transcript>
-      </BranchingContext>
-      <Foot id={id} told={told} branching={branching} send={send} />
-    </div>
+    <ReachContext value={reach}>
+      <div className={styles.page}>
+        <Header id={id} transcript={transcript} line={line} current={current} />
+        <Copy transcript={transcript} reach={reach} />
+        <Announcer id={id} current={current} />
+        {!transcript && <Unread error={error} why={told.why} empty={told.items.length === 0} />}
+        <BranchingContext value={branching}>
+          <Transcript items={told.items} busy={current !== undefined && ACTIVE.has(current.status)} turns={told.turns}>
+            {transcript?.state && <StateView state={transcript.state} />}
+            {line === "unfollowed" && <Unfollowed ask={told.ask} />}
+            <OpenCards cards={detail?.cards} />
+            {atEnd && <BranchPicker point={atEnd} />}
+          </Transcript>
+        </BranchingContext>
+        <Foot id={id} told={told} branching={branching} send={send} />
+      </div>
+    </ReachContext>
   );
 }
 
-function Unread({ error, failures, empty }: { error: Error | null; failures: number; empty: boolean }) {
+function Unread({ error, why, empty }: { error: Error | null; why: Error | null; empty: boolean }) {
   if (error) return <Refused error={error} />;
-  return empty ? <Awaiting failures={failures} /> : null;
+  return empty ? <Awaiting why={why} /> : null;
 }
 
 interface FootProps {

@@ -8,6 +8,7 @@ import type { ConversationSummary } from "../api/schema";
 import { Dialog } from "../app/Dialog";
 import { drafts } from "../app/drafts";
 import { ErrorText } from "../app/Failed";
+import { Held } from "../app/Held";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import { edits } from "./branching";
@@ -42,6 +43,7 @@ export function RenameDialog({ conversation, onClose }: Props) {
           {t.list.newTitle}
           <input value={title} maxLength={200} onChange={(event) => setTitle(event.target.value)} />
         </label>
+        <Held of={rename} />
         <ErrorText error={rename.error} />
         <div className="buttons">
           <button type="button" onClick={onClose}>
@@ -67,6 +69,7 @@ export function DeleteDialog({ conversation, onClose }: Props) {
     <Dialog title={t.list.deleteTitle} onClose={onClose}>
       <p>{t.list.deleteText(visible(conversation.title) || t.app.untitled)}</p>
       {cancel && <p role={begun ? "alert" : undefined}>{begun ? t.list.deleteBegun : t.list.deleteActive}</p>}
+      <Held of={remove} />
       {!begun && <ErrorText error={remove.error} />}
       <div className="buttons">
         <button type="button" onClick={onClose}>

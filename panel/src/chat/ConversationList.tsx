@@ -18,7 +18,7 @@ export function ConversationList({ onOpen, onClose }: Props) {
   const t = useWords();
   const [search, setSearch] = useState("");
   const words = useDeferredValue(search.trim());
-  const { data, error, failureCount, hasNextPage, fetchNextPage, isFetchingNextPage } = useConversations(words);
+  const { data, error, failureReason, hasNextPage, fetchNextPage, isFetchingNextPage } = useConversations(words);
   const field = useSearchKey(onOpen);
   const found = data?.pages.flatMap((page) => page.items) ?? [];
   const onKeyDown = (event: React.KeyboardEvent<HTMLInputElement>) => {
@@ -42,7 +42,7 @@ export function ConversationList({ onOpen, onClose }: Props) {
         onKeyDown={onKeyDown}
       />
       <Refused error={error} />
-      {!data && !error && <Awaiting failures={failureCount} />}
+      {!data && !error && <Awaiting why={failureReason} />}
       <ul className={styles.rows}>
         {found.map((each) => (
           <ConversationRow key={each.id} conversation={each} />

@@ -2,6 +2,7 @@ import type { FormEvent } from "react";
 import { useDraft } from "../app/drafts";
 import { useEscape } from "../app/escape";
 import { ErrorText } from "../app/Failed";
+import { Held } from "../app/Held";
 import { useGrowing } from "../app/useGrowing";
 import { useWords } from "../words/words";
 import { type Branching, edits, forkBefore, useFork } from "./branching";
@@ -34,6 +35,7 @@ export function EditMessage({ message, text, branching }: { message: string; tex
           if (event.key === "Enter" && !event.shiftKey && !event.nativeEvent.isComposing) submit(event);
         }}
       />
+      <Held of={fork} />
       <ErrorText error={fork.error} />
       <div className="buttons">
         <button type="button" onClick={leave}>

@@ -1,4 +1,5 @@
 import { ErrorText } from "../app/Failed";
+import { Held } from "../app/Held";
 import { useWords } from "../words/words";
 import { BranchPicker } from "./BranchPicker";
 import { type Branching, forkBefore, useBranching, useFork } from "./branching";
@@ -31,6 +32,7 @@ function Tools({ message, by, branching }: { message: string; by: "user" | "agen
           {t.chat.regenerate}
         </button>
       )}
+      <Held of={fork} />
       <ErrorText error={fork.error} />
     </div>
   );

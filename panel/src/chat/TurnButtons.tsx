@@ -1,6 +1,7 @@
 import { ACTIVE } from "../api/queries";
 import type { TurnSummary } from "../api/schema";
 import { ErrorText } from "../app/Failed";
+import { Held } from "../app/Held";
 import type { Words } from "../words/en";
 import { useWords } from "../words/words";
 import type { TurnActions } from "./useTurnActions";
@@ -27,6 +28,7 @@ export function TurnButtons({ current, resumable, actions }: Props) {
         >
           {t.chat.stop}
         </button>
+        <Held of={actions.asked.stop} says={t.chat.stopHeld} />
         <ErrorText error={actions.error} />
       </>
     );
@@ -37,6 +39,7 @@ export function TurnButtons({ current, resumable, actions }: Props) {
       <button type="button" disabled={actions.resuming} onClick={actions.resume}>
         {resumeWord(current, t)}
       </button>
+      <Held of={actions.asked.resume} />
       <ErrorText error={actions.error} />
     </>
   );

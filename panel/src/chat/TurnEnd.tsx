@@ -1,5 +1,6 @@
 import type { TurnSummary } from "../api/schema";
 import { ErrorText } from "../app/Failed";
+import { Held } from "../app/Held";
 import { ago, count } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -35,6 +36,7 @@ function Waiting({ turn }: { turn: TurnSummary }) {
       <button type="button" className="quiet" onClick={actions.stop}>
         {t.chat.takeBack}
       </button>
+      <Held of={actions.asked.stop} />
       <ErrorText error={actions.error} />
     </p>
   );

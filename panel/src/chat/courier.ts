@@ -1,7 +1,8 @@
 /** Takes a person's messages to the server, and does not rest until it has answered: after a look elsewhere, a reload of this
  * tab, a restart of the server, a new sign-in. Each goes with an idempotency key of its own, so it counts once. */
 
-import { ApiError, call } from "../api/client";
+import { call } from "../api/client";
+import { type Hold, holdOf } from "../api/held";
 import { untilAnswered } from "../api/repeating";
 import type { AcceptedReply, ChatRequest } from "../api/schema";
 import { SCOPE } from "../app/base";
@@ -19,9 +20,6 @@ export interface Letter {
   text: string;
   request: ChatRequest;
 }
-
-/** No server answered; or it does not know who asks, until somebody signs in. */
-export type Hold = "server" | "sign-in";
 
 export interface Unsent extends Letter {
   /** Why it, or one before it, was tried in vain. */
@@ -131,12 +129,6 @@ export class Courier {
     this.shown = this.letters.map((each) => ({ ...each, hold: this.held.get(each.conversation) ?? null }));
     for (const watcher of this.watchers) watcher();
   }
-}
-
-function holdOf(error: unknown): Hold | null {
-  if (!(error instanceof ApiError)) return null;
-  if (error.status === 401) return "sign-in";
-  return error.passing ? "server" : null;
 }
 
 export const courier = new Courier({

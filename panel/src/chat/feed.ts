@@ -45,6 +45,7 @@ export class Feed implements Shared {
         }),
       signal,
       wake,
+      nudge,
     });
   }
 

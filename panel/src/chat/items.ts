@@ -1,11 +1,12 @@
 /** What is shown of a conversation, in order: the stored transcript, and over it what its stream told since. Pure. */
 
+import type { Hold } from "../api/held";
 import type { TurnOfConversation, TurnReply } from "../api/schema";
 import type { Fold, FoldedTurn } from "../fold/fold";
 import type { Message, ToolCall, TraceFrame } from "../fold/frames";
 import { showJson } from "../fold/json";
 import { attemptsOf, type Break, breaksOf } from "./breaks";
-import type { Hold, Unsent } from "./courier";
+import type { Unsent } from "./courier";
 import type { Sent } from "./outbox";
 import type { CallPlace } from "./toolState";
 

@@ -1,10 +1,11 @@
 import { useQueryClient } from "@tanstack/react-query";
-import { useEffect, useMemo, useState, useSyncExternalStore } from "react";
+import { useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { keys, type Transcript, useTranscript, useTurnsDetails } from "../api/queries";
 import { reread } from "../api/reread";
 import type { TurnOfConversation, TurnReply } from "../api/schema";
 import type { Fold } from "../fold/fold";
 import type { LineState } from "../stream/connection";
+import { ask } from "../stream/nudge";
 import type { Unsent } from "./courier";
 import { Feed } from "./feed";
 import { type Item, itemsOf } from "./items";
@@ -17,23 +18,26 @@ const PATIENCE_MS = 700;
 export interface Conversation {
   transcript: Transcript | undefined;
   error: Error | null;
-  /** How often the server did not answer when the transcript was asked for. */
-  failures: number;
+  /** Why the transcript is asked for again. */
+  why: Error | null;
   items: Item[];
   line: LineState;
   turns: readonly TurnOfConversation[];
   /** What the buttons are about, with its status as it is now. */
   current: TurnOfConversation | undefined;
   detail: TurnReply | undefined;
+  /** Of a turn that is followed no more: reads what became of it and follows again. */
+  ask(): void;
 }
 
 const NONE: readonly never[] = [];
 
 export function useConversation(id: string, unsent: readonly Unsent[]): Conversation {
+  const client = useQueryClient();
   const feed = useFeed(id);
   const { fold, line, revision } = feed;
   const patient = usePatience(line === "connecting" && revision === 0);
-  const { data: transcript, error, failureCount: failures } = useTranscript(id, !patient);
+  const { data: transcript, error, failureReason: why } = useTranscript(id, !patient);
   useRereading(id, revision, fold);
   const sent = useOutbox(id);
   const read = transcript?.turns ?? NONE;
@@ -47,7 +51,22 @@ export function useConversation(id: string, unsent: readonly Unsent[]): Conversa
     [messages, turns, fold, sent, unsent, details],
   );
   const current = turns.find((turn) => turn.id === now);
-  return { transcript, error, failures, items, line, turns, current, detail: details.get(now ?? "") };
+  useAsking(line === "unfollowed", `${current?.id} ${current?.status}`);
+  const askAgain = () => {
+    void reread(client, keys.conversation(id));
+    if (now !== undefined) void reread(client, keys.turn(now));
+    ask();
+  };
+  return { transcript, error, why, items, line, turns, current, detail: details.get(now ?? ""), ask: askAgain };
+}
+
+/** What became of a turn that is followed no more may be told elsewhere: the line is then of use again. */
+function useAsking(unfollowed: boolean, turn: string): void {
+  const seen = useRef(turn);
+  useEffect(() => {
+    if (unfollowed && seen.current !== turn) ask();
+    seen.current = turn;
+  }, [unfollowed, turn]);
 }
 
 /** Of a turn that needed more than one attempt is shown where it went on. */

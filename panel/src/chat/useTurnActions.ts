@@ -1,4 +1,4 @@
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { type UseMutationResult, useMutation, useQueryClient } from "@tanstack/react-query";
 import { call } from "../api/client";
 import { ACTIVE, keys } from "../api/queries";
 import { newKey, untilAnswered } from "../api/repeating";
@@ -10,7 +10,11 @@ export interface TurnActions {
   resume(): void;
   resuming: boolean;
   error: Error | null;
+  /** What was asked and is not answered yet. */
+  asked: { stop: Asked; resume: Asked };
 }
+
+type Asked = Pick<UseMutationResult<unknown, Error>, "isPending" | "failureReason">;
 
 /** What a person can do with the current turn of a conversation. The server says what came of it. */
 export function useTurnActions(conversation: string, current: TurnSummary | undefined): TurnActions {
@@ -38,5 +42,6 @@ export function useTurnActions(conversation: string, current: TurnSummary | unde
     resume: () => resume.mutate(newKey()),
     resuming: resume.isPending,
     error: cancel.error ?? resume.error,
+    asked: { stop: cancel, resume },
   };
 }

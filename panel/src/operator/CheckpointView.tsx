@@ -4,6 +4,7 @@ import type { CheckpointSummary } from "../api/schema";
 import { Awaiting } from "../app/Awaiting";
 import { Dialog } from "../app/Dialog";
 import { ErrorText, Refused } from "../app/Failed";
+import { Held } from "../app/Held";
 import { useFork } from "../chat/branching";
 import { LongText } from "../chat/LongText";
 import { showJson } from "../fold/json";
@@ -16,10 +17,10 @@ import { useCheckpoint } from "./useHistory";
 export function CheckpointView({ conversation, checkpoint }: { conversation: string; checkpoint: CheckpointSummary }) {
   const t = useWords();
   const [asking, setAsking] = useState(false);
-  const { data, error, failureCount } = useCheckpoint(conversation, checkpoint.id);
+  const { data, error, failureReason } = useCheckpoint(conversation, checkpoint.id);
   const { data: parent } = useCheckpoint(conversation, checkpoint.parent);
   const fork = useFork(conversation);
-  if (!data) return error ? <Refused error={error} /> : <Awaiting failures={failureCount} />;
+  if (!data) return error ? <Refused error={error} /> : <Awaiting why={failureReason} />;
   return (
     <div className={styles.section}>
       {data.truncated && <p className={styles.hint}>{t.turns.truncated}</p>}
@@ -36,6 +37,7 @@ export function CheckpointView({ conversation, checkpoint }: { conversation: str
       {asking && (
         <Dialog title={t.turns.forkTitle} onClose={() => setAsking(false)}>
           <p>{t.turns.forkText}</p>
+          <Held of={fork} />
           <ErrorText error={fork.error} />
           <div className="buttons">
             <button type="button" onClick={() => setAsking(false)}>

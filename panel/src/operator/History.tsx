@@ -13,7 +13,7 @@ import { useHistory } from "./useHistory";
 export function History({ turn }: { turn: TurnReply }) {
   const t = useWords();
   const [open, setOpen] = useState(false);
-  const { data, error, failureCount, hasNextPage, fetchNextPage, isFetchingNextPage } = useHistory(
+  const { data, error, failureReason, hasNextPage, fetchNextPage, isFetchingNextPage } = useHistory(
     turn.conversation,
     open,
   );
@@ -24,7 +24,7 @@ export function History({ turn }: { turn: TurnReply }) {
         <h2 className={styles.inline}>{t.turns.history}</h2>
       </summary>
       <Refused error={error} />
-      {open && !data && !error && <Awaiting failures={failureCount} />}
+      {open && !data && !error && <Awaiting why={failureReason} />}
       {checkpoints.map((each) => (
         <Entry key={each.id} turn={turn} checkpoint={each} />
       ))}

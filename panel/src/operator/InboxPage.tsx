@@ -12,7 +12,7 @@ import styles from "./operator.module.css";
 export default function InboxPage() {
   const t = useWords();
   useTitle(t.inbox.title);
-  const { data, error, failureCount, hasNextPage, fetchNextPage, isFetchingNextPage } = useApprovals();
+  const { data, error, failureReason, hasNextPage, fetchNextPage, isFetchingNextPage } = useApprovals();
   const cards = data?.pages.flatMap((page) => page.items) ?? [];
   return (
     <div className={styles.page}>
@@ -20,7 +20,7 @@ export default function InboxPage() {
         <h1>{t.inbox.title}</h1>
       </header>
       <Refused error={error} />
-      {!data && !error && <Awaiting failures={failureCount} />}
+      {!data && !error && <Awaiting why={failureReason} />}
       {data && cards.length === 0 && (
         <div className="empty">
           <p>{t.inbox.none}</p>

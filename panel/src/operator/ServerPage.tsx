@@ -1,5 +1,6 @@
 import { useAgents, useMe, useReady, useServer } from "../api/queries";
 import type { AgentReply, DatabaseReply, TurnStatus } from "../api/schema";
+import { AgentAway } from "../app/AgentAway";
 import { Awaiting } from "../app/Awaiting";
 import { Refused } from "../app/Failed";
 import { useTitle } from "../app/useTitle";
@@ -15,11 +16,12 @@ import { McpServers, Workers } from "./Workers";
 export default function ServerPage() {
   const t = useWords();
   useTitle(t.server.title);
-  const { data: ready, error, failureCount } = useReady();
+  const { data: ready, error, failureReason } = useReady();
   const { data: agents } = useAgents();
   const { data: server, error: serverError } = useServer();
   const { data: metrics } = useMetrics();
   const { data: me } = useMe();
+  const away = agents?.items.some((each) => each.reach !== "reachable") ?? false;
   return (
     <div className={styles.page}>
       <header className={styles.header}>
@@ -31,19 +33,22 @@ export default function ServerPage() {
         )}
       </header>
       <Refused error={error ?? serverError} />
-      {!ready && !error && <Awaiting failures={failureCount} />}
+      {!ready && !error && <Awaiting why={failureReason} />}
       <section className={styles.section}>
         <h2>{t.server.health}</h2>
-        {ready?.reasons?.length === 0 && <p>{t.server.fine}</p>}
+        {ready?.reasons?.length === 0 && !away && <p>{t.server.fine}</p>}
+        {server?.nats && <p>{t.server.nats[server.nats]}</p>}
         <Sentences title={t.server.reasons} items={ready?.reasons} />
         <Sentences title={t.server.notices} items={ready?.notices} />
       </section>
       <section className={styles.section}>
         <h2>{t.server.agents}</h2>
+        {agents?.items.length === 0 && <p className={styles.hint}>{t.chat.noAgent}</p>}
         {agents?.items.map((agent) => (
           <Agent key={agent.name} agent={agent} />
         ))}
       </section>
+      {away && <p className={styles.hint}>{t.server.awayParts}</p>}
       {server && <Workers workers={server.workers} />}
       {server && <McpServers servers={server.mcp_servers} />}
       {server?.database && <Database database={server.database} />}
@@ -82,7 +87,7 @@ function Agent({ agent }: { agent: AgentReply }) {
     <dl className={styles.facts}>
       <Fact name={t.turns.agent}>
         <bdi>{visible(agent.name)}</bdi>
-        {agent.default && ` (${t.server.standard})`}
+        {agent.default && ` (${t.server.standard})`} <AgentAway reach={agent.reach} />
       </Fact>
       {agent.model && <Fact name={t.server.model}>{visible(agent.model)}</Fact>}
       {agent.uncovered_tools.length > 0 && (

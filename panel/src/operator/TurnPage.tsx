@@ -1,8 +1,10 @@
 import { Link } from "wouter";
 import { ApiError } from "../api/client";
 import { useTurn } from "../api/queries";
+import { AgentAway } from "../app/AgentAway";
 import { Awaiting } from "../app/Awaiting";
 import { NotFound, Refused } from "../app/Failed";
+import { ReachContext, useReach } from "../app/reach";
 import { StatusPill } from "../app/StatusDot";
 import { useTitle } from "../app/useTitle";
 import { LongText } from "../chat/LongText";
@@ -22,34 +24,38 @@ import { TurnFacts } from "./TurnFacts";
 export default function TurnPage({ id }: { id: string }) {
   const t = useWords();
   useTitle(`${t.turns.turn} ${id.slice(0, 8)}`);
-  const { data: turn, error, failureCount } = useTurn(id);
+  const { data: turn, error, failureReason } = useTurn(id);
+  const reach = useReach(turn?.agent);
   if (error instanceof ApiError && error.status === 404) return <NotFound />;
-  if (!turn) return error ? <Refused error={error} /> : <Awaiting failures={failureCount} />;
+  if (!turn) return error ? <Refused error={error} /> : <Awaiting why={failureReason} />;
   return (
-    <div className={styles.page}>
-      <header className={styles.header}>
-        <h1>
-          {t.turns.turn} <code>{turn.id.slice(0, 8)}</code>
-        </h1>
-        <StatusPill status={turn.status} />
-        <Link href={`/c/${turn.conversation}`}>{t.card.openConversation}</Link>
-        <TurnControls turn={turn} />
-      </header>
-      {turn.error && (
-        <p className={styles.failure}>
-          <strong>{turn.error.code}</strong> {visible(turn.error.message)}
-        </p>
-      )}
-      <TurnFacts turn={turn} />
-      <Timeline turn={turn} />
-      <Attempts attempts={turn.attempts} />
-      <Calls calls={turn.calls} />
-      <Decisions cards={turn.cards} />
-      <History turn={turn} />
-      <details>
-        <summary>{t.turns.raw}</summary>
-        <LongText text={showJson(turn)} name={`${turn.id}.json`} />
-      </details>
-    </div>
+    <ReachContext value={reach}>
+      <div className={styles.page}>
+        <header className={styles.header}>
+          <h1>
+            {t.turns.turn} <code>{turn.id.slice(0, 8)}</code>
+          </h1>
+          <StatusPill status={turn.status} />
+          <AgentAway reach={reach} />
+          <Link href={`/c/${turn.conversation}`}>{t.card.openConversation}</Link>
+          <TurnControls turn={turn} />
+        </header>
+        {turn.error && (
+          <p className={styles.failure}>
+            <strong>{turn.error.code}</strong> {visible(turn.error.message)}
+          </p>
+        )}
+        <TurnFacts turn={turn} />
+        <Timeline turn={turn} />
+        <Attempts attempts={turn.attempts} />
+        <Calls calls={turn.calls} />
+        <Decisions cards={turn.cards} />
+        <History turn={turn} />
+        <details>
+          <summary>{t.turns.raw}</summary>
+          <LongText text={showJson(turn)} name={`${turn.id}.json`} />
+        </details>
+      </div>
+    </ReachContext>
   );
 }

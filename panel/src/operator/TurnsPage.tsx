@@ -21,7 +21,7 @@ export default function TurnsPage() {
   const [search] = useSearchParams();
   const [paused, setPaused] = useState(false);
   const filters = filtersOf(search);
-  const { data, error, failureCount, hasNextPage, fetchNextPage, isFetchingNextPage } = useTurns(filters, paused);
+  const { data, error, failureReason, hasNextPage, fetchNextPage, isFetchingNextPage } = useTurns(filters, paused);
   const turns = data?.pages.flatMap((page) => page.items) ?? [];
   const pause = () => {
     setPaused(!paused);
@@ -43,7 +43,7 @@ export default function TurnsPage() {
         </p>
       )}
       <Refused error={error} />
-      {!data && !error && <Awaiting failures={failureCount} />}
+      {!data && !error && <Awaiting why={failureReason} />}
       <TurnsTable turns={turns} paused={paused} />
       {data && turns.length === 0 && <Nothing filtered={Object.values(filters).some(Boolean)} />}
       {hasNextPage && (

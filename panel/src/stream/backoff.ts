@@ -8,7 +8,7 @@ export function backoffMs(tries: number, chance: () => number = Math.random): nu
   return whole / 2 + (whole / 2) * chance();
 }
 
-/** Ends after the time, at once when `wake` fires, or when `signal` aborts. Never rejects. */
+/** Ends after the time (infinite: never by itself), at once when `wake` fires, or when `signal` aborts. Never rejects. */
 export function pause(ms: number, signal: AbortSignal, wake?: EventTarget): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {
@@ -17,7 +17,7 @@ export function pause(ms: number, signal: AbortSignal, wake?: EventTarget): Prom
       wake?.removeEventListener("wake", done);
       resolve();
     };
-    const timer = setTimeout(done, ms);
+    const timer = Number.isFinite(ms) ? setTimeout(done, ms) : undefined;
     signal.addEventListener("abort", done);
     wake?.addEventListener("wake", done);
     if (signal.aborted) done();

@@ -97,6 +97,27 @@ describe("a line", () => {
     await script.stop();
   });
 
+  it("rests when the server waits for a turn no more, until somebody asks", async () => {
+    const told = 'event: chat-error\ndata: {"turn":"t","status":"running","code":"DEADLINE"}\n\n';
+    const script = new Script([stream(`${TOKEN}${told}`), stream("retry: 1000\n\n", "open")]);
+    await vi.advanceTimersByTimeAsync(7 * 86_400_000);
+    expect(script.states.at(-1)).toBe("unfollowed");
+    expect(script.cursors).toHaveLength(1);
+    script.nudge.dispatchEvent(new Event("wake"));
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(script.cursors).toEqual([undefined, "7"]);
+    expect(script.states.at(-1)).toBe("live");
+    await script.stop();
+  });
+
+  it("takes an end with an id for what it is: the line comes back", async () => {
+    const ended = 'event: chat-error\ndata: {"seq":8,"turn":"t","status":"failed"}\nid: 8\n\n';
+    const script = new Script([stream(ended), stream("retry: 1000\n\n", "open")]);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(script.cursors).toEqual([undefined, "8"]);
+    await script.stop();
+  });
+
   it("ends for good at 404", async () => {
     const script = new Script([() => new Response("", { status: 404 })]);
     await vi.advanceTimersByTimeAsync(60_000);

@@ -3,7 +3,8 @@
 import { backoffMs, pause } from "./backoff";
 import { readEvents, type SseEvent, type SseReader } from "./sse";
 
-/** `connecting`: the first time. `catching-up`: it stands, and what was missed comes in. */
+/** `connecting`: the first time. `catching-up`: it stands, and what was missed comes in. `unfollowed`: the server has waited long
+ * enough for the end of a turn, which goes on; it is asked again when somebody wants to know. */
 export type LineState =
   | "connecting"
   | "catching-up"
@@ -12,6 +13,7 @@ export type LineState =
   | "restarting"
   | "waiting"
   | "signed-out"
+  | "unfollowed"
   | "gone";
 
 export interface LineOwner {
@@ -25,7 +27,7 @@ export interface LineOptions {
   open(cursor: string | undefined, signal: AbortSignal): Promise<Response>;
   owner: LineOwner;
   signal: AbortSignal;
-  /** `wake`: try now. `check`: is the line still good? */
+  /** `wake`: try now. `check`: is the line still good? `cut`: it is not. */
   nudge?: EventTarget;
   /** Holds a place for the time of one connection; the signal it gives aborts when another tab waits for it. */
   place?: <T>(signal: AbortSignal, use: (held: AbortSignal) => Promise<T>, waits: () => void) => Promise<T>;
@@ -38,7 +40,7 @@ export const CATCHING_UP_MS = 1_000;
 /** A line that was silent for longer is made anew when the person looks at the page again. */
 export const STALE_MS = 25_000;
 
-type Outcome = "again" | "yielded" | "restarting" | "signed-out" | "gone";
+type Outcome = "again" | "yielded" | "restarting" | "signed-out" | "unfollowed" | "gone";
 
 /** A person may sign in again in another tab: this one is to find out. */
 export const SIGNED_OUT_MS = 5_000;
@@ -60,9 +62,14 @@ export async function keepConnected(options: LineOptions): Promise<void> {
     }
     if (outcome === "yielded") continue;
     owner.tell(outcome === "again" ? "reconnecting" : outcome);
-    await pause(outcome === "signed-out" ? SIGNED_OUT_MS : backoffMs(tries), signal, nudge);
+    await pause(restOf(outcome, tries), signal, nudge);
     tries += 1;
   }
+}
+
+function restOf(outcome: Outcome, tries: number): number {
+  if (outcome === "unfollowed") return Number.POSITIVE_INFINITY;
+  return outcome === "signed-out" ? SIGNED_OUT_MS : backoffMs(tries);
 }
 
 class Connection implements SseReader {
@@ -71,7 +78,7 @@ class Connection implements SseReader {
   private openedAt = 0;
   private hints = 0;
   private lastByteAt = Date.now();
-  private gone = false;
+  private lastWord: Outcome = "again";
 
   constructor(
     private readonly options: LineOptions,
@@ -108,7 +115,7 @@ class Connection implements SseReader {
       this.options.owner.tell("catching-up");
       this.catchUp();
       await readEvents(response, this, signal);
-      return this.gone ? "gone" : "again";
+      return this.lastWord;
     } catch (error) {
       if (held?.aborted) return "yielded";
       throw error;
@@ -127,7 +134,7 @@ class Connection implements SseReader {
 
   onEvents(events: readonly SseEvent[]): void {
     this.options.owner.receive(events);
-    this.gone = events.at(-1)?.event === "gone";
+    this.lastWord = lastWordOf(events.at(-1));
     if (this.settle !== undefined) this.catchUp();
   }
 
@@ -146,6 +153,12 @@ class Connection implements SseReader {
   private check(): void {
     if (Date.now() - this.lastByteAt > STALE_MS) this.abort.abort();
   }
+}
+
+/** What it means when nothing comes after this event. A `chat-error` without an id ends no turn: see "The stream" in docs/http.md. */
+function lastWordOf(event: SseEvent | undefined): Outcome {
+  if (event?.event === "gone") return "gone";
+  return event?.event === "chat-error" && event.id === undefined ? "unfollowed" : "again";
 }
 
 function refusal(response: Response): Outcome | null {

@@ -7,6 +7,12 @@ export function wake(): void {
   nudge.dispatchEvent(new Event("wake"));
 }
 
+/** A person wants to know now: also where another tab holds the line. */
+export function ask(): void {
+  nudge.dispatchEvent(new Event("ask"));
+  wake();
+}
+
 export function watchPage(): () => void {
   const stop = new AbortController();
   const listen = { signal: stop.signal };

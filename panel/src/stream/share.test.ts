@@ -42,9 +42,12 @@ class Browser {
   leading: Shared[] = [];
   startedAfter: (string | undefined)[] = [];
 
+  woken = 0;
+
   tab() {
     const ids = new Ids();
     const end = new AbortController();
+    const nudge = new EventTarget();
     const done = share({
       name: "c",
       shared: ids,
@@ -56,12 +59,16 @@ class Browser {
       signal: end.signal,
       locks: this.locks.manager(),
       channel: this.air.tune,
+      nudge,
+      wake: () => {
+        this.woken += 1;
+      },
     });
     const close = () => {
       end.abort();
       return done;
     };
-    return { ids, close };
+    return { ids, close, nudge };
   }
 
   say(...ids: string[]): void {
@@ -103,6 +110,19 @@ describe("tabs of one browser", () => {
     browser.say("3");
     expect(second.ids.seen).toEqual(["1", "2", "3"]);
     await second.close();
+  });
+
+  it("wake the one that leads when a person asks in another", async () => {
+    const browser = new Browser();
+    const first = browser.tab();
+    await vi.waitFor(() => expect(browser.leading).toHaveLength(1));
+    const second = browser.tab();
+    const third = browser.tab();
+    await third.close();
+    second.nudge.dispatchEvent(new Event("ask"));
+    third.nudge.dispatchEvent(new Event("ask"));
+    expect(browser.woken).toBe(1);
+    await Promise.all([first.close(), second.close()]);
   });
 
   it("ask for everything when something was missed", async () => {

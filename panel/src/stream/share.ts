@@ -36,6 +36,8 @@ export interface ShareOptions {
   locks?: LockManager | undefined;
   channel?: (name: string) => Channel;
   wake?: () => void;
+  /** `ask`: whichever tab leads is to wake. */
+  nudge?: EventTarget;
 }
 
 /** Returns when the signal aborts. */
@@ -63,6 +65,7 @@ class Tab {
     private readonly channel: Channel,
   ) {
     channel.onmessage = (event: MessageEvent) => this.hear(event.data as Note);
+    options.nudge?.addEventListener("ask", this.ask);
     this.post({ kind: "hello" });
   }
 
@@ -73,8 +76,11 @@ class Tab {
   }
 
   close(): void {
+    this.options.nudge?.removeEventListener("ask", this.ask);
     this.channel.close();
   }
+
+  private readonly ask = (): void => this.post({ kind: "wake" });
 
   private passingOn(): Shared {
     const { shared } = this.options;
