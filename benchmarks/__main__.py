@@ -14,7 +14,7 @@ os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
 
 import structlog
 
-from benchmarks import pairs, served
+from benchmarks import nats, pairs, served
 from benchmarks.meters import Figure, show
 
 FIGURES: Mapping[str, Callable[[Path], Awaitable[list[Figure]]]] = {
@@ -25,6 +25,9 @@ FIGURES: Mapping[str, Callable[[Path], Awaitable[list[Figure]]]] = {
     "idle": served.idle,
     "recovery": served.recovery,
     "large": served.large,
+    "first_token": nats.first_token,
+    "in_flight": nats.in_flight,
+    "comes_back": nats.comes_back,
 }
 
 

@@ -63,8 +63,8 @@ class Figure:
 
 
 def show(figures: list[Figure]) -> None:
-    table = Table(title="Perdure beside stock LangGraph + AsyncSqliteSaver, in one run")
-    for title in ("figure", "Perdure", "stock", "ratio", "target", ""):
+    table = Table(title="Perdure beside stock LangGraph + AsyncSqliteSaver (on NATS: beside embedded), in one run")
+    for title in ("figure", "Perdure", "beside", "ratio", "target", ""):
         table.add_column(title, justify="left" if title in {"figure", "target", ""} else "right")
     marks = {True: "reached", False: "missed", None: ""}
     for figure in figures:
