@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import pytest
@@ -48,7 +48,9 @@ def eventually(condition: Callable[[], Any], what: str) -> Any:
 
 
 class ServerProcess:
-    """`perdure serve` in a folder of its own. `started` counts its lives."""
+    """`perdure serve` in a folder of its own."""
+
+    command = "serve"
 
     def __init__(self, folder: Path, **variables: str) -> None:
         self.folder = folder
@@ -65,9 +67,17 @@ class ServerProcess:
         }
         self.process: Forked | None = None
 
-    def start(self, **more: str) -> ServerProcess:
-        self.process = preloaded().serve(environment(**{**self.variables, **more}), self.folder, self.log_file)
-        eventually(self._ready, "the server is ready")
+    def start(self, **more: str) -> Self:
+        self.launch(**more)
+        return self.ready()
+
+    def launch(self, **more: str) -> None:
+        """Without waiting for it."""
+        variables = environment(**{**self.variables, **more})
+        self.process = preloaded().serve(variables, self.folder, self.log_file, self.command)
+
+    def ready(self) -> Self:
+        eventually(self._ready, f"`perdure {self.command}` is ready")
         return self
 
     def _ready(self) -> bool:
@@ -93,23 +103,35 @@ class ServerProcess:
         self.process.terminate()
         return self.process.wait(LIMIT_SECONDS)
 
+    def runs(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def close(self) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None and self.runs():
             self.process.kill()
             self.process.wait(LIMIT_SECONDS)
+
+    @property
+    def door(self) -> ServerProcess:
+        """Who serves the page."""
+        return self
 
     # -- talking to it ------------------------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        holder = json.loads((self.folder / "perdure.db.lock").read_text())
+        holder = json.loads(self.database.with_name("perdure.db.lock").read_text())
         if holder["pid"] != self.pid or not holder["address"]:
             raise ValueError("the server does not listen yet")
         return str(holder["address"])
 
     @property
+    def token_file(self) -> Path:
+        return self.database.with_name("perdure.token")
+
+    @property
     def token(self) -> str:
-        return (self.folder / "perdure.token").read_text().strip()
+        return self.token_file.read_text().strip()
 
     def request(self, method: str, path: str, **more: Any) -> httpx2.Response:
         """`secret`: a named token's, instead of the server's own."""

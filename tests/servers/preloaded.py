@@ -81,9 +81,9 @@ class Preloaded:
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
         atexit.register(self.close)
 
-    def serve(self, environment: Mapping[str, str], folder: Path, log: Path) -> Forked:
-        """`perdure serve`, started in the folder."""
-        return self._type(["serve"], environment, folder, {"out": str(log)})
+    def serve(self, environment: Mapping[str, str], folder: Path, log: Path, command: str = "serve") -> Forked:
+        """`perdure serve`, or another command that serves, started in the folder."""
+        return self._type([command], environment, folder, {"out": str(log)})
 
     def server(self, environment: Mapping[str, str], log: Path) -> Forked:
         """The crash suite's server (`tests/crash/entry.py`)."""

@@ -1,19 +1,20 @@
-"""The built page in a real browser, on a real server."""
+"""The built page in a real browser, on a real server: embedded, and behind a gateway with its agent on NATS."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Request, expect, sync_playwright
 
 from perdure.panel.pages import BUILT
+from tests.acceptance.apart import ApartProcess
 from tests.acceptance.conftest import ServerProcess, eventually
 
 PATIENCE_MS = 60_000
@@ -22,6 +23,10 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 expect.set_options(timeout=PATIENCE_MS)
 
 STATUS = "header .pill"
+
+Served = TypeVar("Served", bound=ServerProcess)
+
+_VARIABLES = {"PERDURE_DEMO_TOKEN_SECONDS": "0.02"}
 
 _TRANSCRIPT = """() => {
   const log = document.querySelector('[role=log]').cloneNode(true);
@@ -33,6 +38,20 @@ _TRANSCRIPT = """() => {
   return log.innerHTML;
 }"""
 """All of the log but what tells of attempts and times, and where the browser put it."""
+
+
+EMBEDDED, NATS = "embedded", "nats"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "both_shapes: in `make test`, too, on NATS as well as embedded")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test of the page runs in both shapes; most of them on NATS in `make proof` alone."""
+    if "shape" in metafunc.fixturenames:
+        marks = [] if metafunc.definition.get_closest_marker("both_shapes") else [pytest.mark.proof]
+        metafunc.parametrize("shape", [EMBEDDED, pytest.param(NATS, marks=marks)], scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +101,7 @@ class Person:
 
     def link(self) -> str:
         """The one that the server printed last."""
-        return str(re.findall(r"http://\S+/login\?key=\S+", self.server.log())[-1])
+        return str(re.findall(r"http://\S+/login\?key=\S+", self.server.door.log())[-1])
 
     def open(self, path: str = "/") -> Page:
         self.page.goto(f"{self.address}{path}")
@@ -135,29 +154,46 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def steady(
+    shape: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[ServerProcess]:
     """One server for the tests of a module that let it live."""
-    process = new_server(tmp_path_factory.mktemp("page"))
-    try:
-        yield process.start()
-    finally:
-        process.close()
+    if shape == NATS:
+        yield request.getfixturevalue("trio")
+    else:
+        yield from served(new_server(tmp_path_factory.mktemp("page"), shape))
 
 
 @pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[ServerProcess]:
+def mortal(shape: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     """A server of one test, which may kill it."""
-    process = new_server(tmp_path)
+    if shape == NATS:
+        yield from request.getfixturevalue("trio").lent()
+    else:
+        yield from served(new_server(tmp_path, shape))
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApartProcess]:
+    """Agent, gateway and NATS for the tests of a module, which may kill them: `start` starts what does not run."""
+    yield from served(apart(tmp_path_factory.mktemp("trio")))
+
+
+def served(server: Served) -> Iterator[Served]:
     try:
-        yield process.start()
+        yield server.start()
     finally:
-        process.close()
+        server.close()
 
 
-def new_server(folder: Path, **variables: str) -> ServerProcess:
-    return ServerProcess(
-        folder, **{"PERDURE_PORT": str(free_port()), "PERDURE_DEMO_TOKEN_SECONDS": "0.02", **variables}
-    )
+def new_server(folder: Path, shape: str, *, agents: Sequence[str] = ("demo",), **variables: str) -> ServerProcess:
+    if shape == NATS:
+        return apart(folder, agents=agents, **variables)
+    return ServerProcess(folder, **{**_VARIABLES, "PERDURE_PORT": str(free_port()), **variables})
+
+
+def apart(folder: Path, *, agents: Sequence[str] = ("demo",), **variables: str) -> ApartProcess:
+    return ApartProcess(folder, agents=agents, **{**_VARIABLES, "PERDURE_PORT": str(free_port()), **variables})
 
 
 @pytest.fixture

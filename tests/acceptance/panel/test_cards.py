@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.acceptance.conftest import ServerProcess, eventually
-from tests.acceptance.panel.conftest import Person, new_server, signed_in, until
+from tests.acceptance.panel.conftest import Person, new_server, served, signed_in, until
 
 GRAPHS = """
 from langgraph.graph import START, MessagesState, StateGraph
@@ -43,14 +43,11 @@ def suspect(survivor: Person, mortal: ServerProcess) -> Person:
 
 
 @pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    server = new_server(tmp_path_factory.mktemp("graphs"))
+def graphs(shape: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    server = new_server(tmp_path_factory.mktemp("graphs"), shape, agents=("asker", "talker"))
     (server.folder / "graphs.py").write_text(GRAPHS)
     (server.folder / "langgraph.json").write_text(AGENTS)
-    try:
-        yield server.start()
-    finally:
-        server.close()
+    yield from served(server)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import ServerProcess
-from tests.acceptance.panel.conftest import Person, new_server, until
+from tests.acceptance.panel.conftest import Person, new_server, served, until
 
 CORPUS = {
     "script": "<script>document.title='owned'</script>",
@@ -35,13 +35,9 @@ CORPUS = {
 
 
 @pytest.fixture(scope="module")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def steady(shape: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Its model does not dawdle over thousands of words."""
-    server = new_server(tmp_path_factory.mktemp("page"), PERDURE_DEMO_TOKEN_SECONDS="0")
-    try:
-        yield server.start()
-    finally:
-        server.close()
+    yield from served(new_server(tmp_path_factory.mktemp("page"), shape, PERDURE_DEMO_TOKEN_SECONDS="0"))
 
 
 @pytest.mark.parametrize("case", CORPUS)

@@ -10,20 +10,16 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.conftest import ServerProcess
-from tests.acceptance.panel.conftest import Person, new_server, until
+from tests.acceptance.panel.conftest import Person, new_server, served, until
 
 
 @pytest.fixture(scope="module")
-def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def steady(shape: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """Its agent has an MCP server that cannot be started."""
     folder = tmp_path_factory.mktemp("page")
     config = folder / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"absent": {"command": str(folder / "nothing")}}}))
-    server = new_server(folder, PERDURE_MCP_CONFIG=str(config))
-    try:
-        yield server.start()
-    finally:
-        server.close()
+    yield from served(new_server(folder, shape, PERDURE_MCP_CONFIG=str(config)))
 
 
 def test_filters_are_in_the_address_and_follow_back_and_forward(person: Person) -> None:

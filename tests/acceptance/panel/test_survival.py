@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, Route, expect
 
@@ -11,6 +13,7 @@ from tests.acceptance.panel.conftest import Person, conversation_of, send, shows
 ANSWER = "/say " + " ".join(f"word{n}" for n in range(90)) + "\n\n```python\nx = 'one'\n```\n\n- a\n- b\n\nThe end."
 LONG = "/say " + " ".join(f"word{n}" for n in range(600))
 JOB = "please do the four-step job"
+HELD = re.compile("(The server does not answer|The agent cannot be reached now)\\. The message is sent again")
 
 
 def calm(person: Person, message: str) -> str:
@@ -19,6 +22,12 @@ def calm(person: Person, message: str) -> str:
     until(page, "completed")
     expect(page.get_by_role("log").get_by_text("tokens in")).to_be_visible()
     return transcript(page)
+
+
+def missed(page: Page, server: ServerProcess) -> None:
+    """The page has lost the server that was killed. An agent on NATS is not missed when it is back within seconds."""
+    if server.door is server:
+        expect(page.locator("[data-line=reconnecting]")).to_be_visible()
 
 
 def under_way(page: Page) -> None:
@@ -64,12 +73,13 @@ def test_ten_seconds_without_network_are_caught_up(person: Person) -> None:
     shows(page, expected)
 
 
+@pytest.mark.both_shapes
 def test_a_killed_server_goes_on_with_the_answer(survivor: Person, mortal: ServerProcess) -> None:
     expected = calm(survivor, ANSWER)
     page = survivor.say(ANSWER)
     under_way(page)
     mortal.kill()
-    expect(page.locator("[data-line=reconnecting]")).to_be_visible()
+    missed(page, mortal)
     under_way(page)
     assert page.locator("[data-status=failed]").count() == 0
     mortal.start()
@@ -84,6 +94,7 @@ def test_a_killed_server_goes_on_with_the_answer(survivor: Person, mortal: Serve
     expect(divider).to_have_count(1)
 
 
+@pytest.mark.both_shapes
 def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: Person, mortal: ServerProcess) -> None:
     expected = calm(survivor, JOB)
     page = survivor.say(JOB)
@@ -97,6 +108,7 @@ def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: 
     expect(page.get_by_text("resumed after a restart")).to_be_visible()
 
 
+@pytest.mark.both_shapes
 def test_stop_works_after_a_restart(survivor: Person, mortal: ServerProcess) -> None:
     page = survivor.say(LONG)
     under_way(page)
@@ -124,10 +136,10 @@ def test_messages_sent_while_the_server_is_down_are_answered_once_wherever_a_per
     mortal.kill()
     send(page, "/say second")
     send(page, "/say third")
-    expect(page.get_by_text("The server does not answer.")).to_have_count(2)
+    expect(page.get_by_text(HELD)).to_have_count(2)
     page.get_by_role("link", name="New conversation").click()
     send(page, "/say another")
-    expect(page.get_by_text("The server does not answer.")).to_have_count(1)
+    expect(page.get_by_text(HELD)).to_have_count(1)
     mortal.start()
     page.wait_for_url("**/c/*")
     expect(page.get_by_label("Agent").get_by_text("another")).to_be_visible()
@@ -143,9 +155,9 @@ def test_a_page_that_is_signed_out_keeps_what_was_written_and_goes_on_after_a_ne
 ) -> None:
     page = survivor.say("/say first")
     until(page, "completed")
-    mortal.kill()
-    (mortal.folder / "perdure.token").write_text("another-token-of-this-server")
-    mortal.start()
+    mortal.door.kill()
+    mortal.door.token_file.write_text("another-token-of-this-server")
+    mortal.door.start()
     expect(page.get_by_role("alert")).to_contain_text("not signed in any more")
     send(page, "/say second")
     expect(page.get_by_text("once you have signed in again")).to_be_visible()
@@ -296,6 +308,7 @@ def test_two_answers_in_reverse_order_reach_their_calls(person: Person) -> None:
     expect(cards.filter(has_text="restart_service").nth(1)).to_have_attribute("data-state", "denied")
 
 
+@pytest.mark.both_shapes
 def test_of_two_tabs_that_decide_at_once_one_wins_and_the_other_is_told(person: Person) -> None:
     page = person.say("restart the service")
     expect(page.locator("[data-card]")).to_be_visible()
