@@ -1,0 +1,356 @@
+"""Docker as an `Engine`, over its HTTP interface. Found as its own client finds it: the context, DOCKER_HOST, the local socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+from uuid import uuid4
+
+import aiodocker
+import aiohttp
+
+from perdure.deploy import creation, inspection
+from perdure.deploy.engine import EngineError, EngineUnreachable, Life, Tell
+from perdure.deploy.inspection import Shown
+from perdure.deploy.model import (
+    LABEL_PROJECT,
+    LABEL_SOURCE,
+    Attachment,
+    Container,
+    Image,
+    Network,
+    Real,
+    Volume,
+    Wanted,
+)
+from perdure.deploy.sources import arguments, write_context
+
+_GONE, _ALREADY = 404, 304
+_NO_CONNECTION = 900
+_PIECE = 1 << 20
+_FOR_EVER = aiohttp.ClientTimeout(total=None, sock_read=None)
+_UNREACHABLE = "The Docker engine does not answer ({why}). Start it, let this user reach its socket, or name another one with DOCKER_HOST."
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except aiodocker.DockerError as error:
+        if error.status == _NO_CONNECTION:
+            raise EngineUnreachable(_UNREACHABLE.format(why=error.message)) from error
+        raise EngineError(f"Docker refused: {error.message.strip()}", details={"status": error.status}) from error
+    except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+        raise EngineUnreachable(_UNREACHABLE.format(why=error or type(error).__name__)) from error
+
+
+class DockerEngine:
+    """Use as `async with`. `wheelhouse`: a folder of wheels for images built without a network."""
+
+    def __init__(self, host: str | None = None, *, wheelhouse: Path | None = None) -> None:
+        self._host = host
+        self._wheelhouse = wheelhouse
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._docker = aiodocker.Docker(self._host)
+        except (AssertionError, ValueError, aiodocker.DockerError) as error:
+            raise EngineUnreachable(_UNREACHABLE.format(why=str(error) or "there is no socket of it")) from error
+        try:
+            with _translated():
+                await self._docker.version()
+        except BaseException:
+            await self._docker.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._docker.close()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    async def read(self, wanted: Wanted) -> Real:
+        with _translated():
+            shown = await self._containers(wanted)
+            images = await self._images(wanted, {each["Image"] for each in shown})
+            by_id = {image["Id"]: image for image in images}
+            return Real(
+                project=wanted.project,
+                images=tuple(
+                    sorted(
+                        (each for image in images for each in inspection.images_of(image)),
+                        key=lambda each: (each.reference, each.id or ""),
+                    )
+                ),
+                networks=await self._networks(wanted),
+                volumes=await self._volumes(wanted),
+                containers=tuple(
+                    sorted(
+                        (inspection.container_of(each, by_id.get(each["Image"])) for each in shown),
+                        key=lambda each: each.name,
+                    )
+                ),
+            )
+
+    async def _containers(self, wanted: Wanted) -> list[Shown]:
+        listed = await self._get("containers/json", all=1, filters=_labelled(wanted.project))
+        found = [await self._look(f"containers/{each['Id']}/json") for each in listed]
+        known = {each["Name"].removeprefix("/") for each in found if each is not None}
+        found += [
+            await self._look(f"containers/{each.name}/json") for each in wanted.containers if each.name not in known
+        ]
+        return [each for each in found if each is not None]
+
+    async def _images(self, wanted: Wanted, running: set[str]) -> list[Shown]:
+        labelled = [
+            *await self._get("images/json", filters={"label": [LABEL_SOURCE]}),
+            *await self._get("images/json", filters=_labelled(wanted.project)),
+        ]
+        asked = {each["Id"] for each in labelled} | running | {each.reference for each in wanted.images}
+        found = [await self._look(f"images/{each}/json") for each in sorted(asked)]
+        return list({each["Id"]: each for each in found if each is not None}.values())
+
+    async def _networks(self, wanted: Wanted) -> tuple[Network, ...]:
+        listed = await self._get("networks", filters=_labelled(wanted.project))
+        found = {each["Name"]: each for each in listed}
+        for each in wanted.networks:
+            found.setdefault(each.name, await self._look(f"networks/{each.name}"))
+        return tuple(inspection.network_of(found[name]) for name in sorted(found) if found[name] is not None)
+
+    async def _volumes(self, wanted: Wanted) -> tuple[Volume, ...]:
+        listed = (await self._get("volumes", filters=_labelled(wanted.project)))["Volumes"] or ()
+        found = {each["Name"]: each for each in listed}
+        for each in wanted.volumes:
+            found.setdefault(each.name, await self._look(f"volumes/{each.name}"))
+        return tuple(inspection.volume_of(found[name]) for name in sorted(found) if found[name] is not None)
+
+    async def life(self, name: str) -> Life | None:
+        with _translated():
+            shown = await self._look(f"containers/{name}/json")
+        return None if shown is None else inspection.life_of(shown)
+
+    async def users_of(self, volume: str) -> Sequence[str]:
+        with _translated():
+            listed = await self._get("containers/json", all=1, filters={"volume": [volume]})
+        return [each["Names"][0].removeprefix("/") for each in listed if each.get("Names")]
+
+    async def images_of(self, project: str) -> Sequence[Image]:
+        with _translated():
+            listed = await self._get("images/json", filters=_labelled(project))
+            found = [await self._look(f"images/{each['Id']}/json") for each in listed]
+        return [image for each in found if each is not None for image in inspection.images_of(each)]
+
+    async def logs(self, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
+        container = self._docker.containers.container(name)
+        last = "all" if tail is None else tail
+        with _translated():
+            if not follow:
+                pieces = await container.log(stdout=True, stderr=True, tail=last)
+                for line in "".join(pieces).splitlines():
+                    yield line
+                return
+            rest = ""
+            async for piece in container.log(stdout=True, stderr=True, follow=True, tail=last):
+                *lines, rest = (rest + piece).split("\n")
+                for line in lines:
+                    yield line
+            if rest:
+                yield rest
+
+    # -- images -------------------------------------------------------------------------------------------------------
+
+    async def make_image(self, image: Image, tell: Tell) -> str:
+        with _translated():
+            if image.build is None:
+                await self._fetch(image.reference)
+            else:
+                await self._build(image, tell)
+            shown = await self._look(f"images/{image.reference}/json")
+        if shown is None:
+            raise EngineError(f"The image {image.reference} was made, but Docker does not have it. Try again.")
+        return str(shown["Id"])
+
+    async def _fetch(self, reference: str) -> None:
+        if await self._look(f"images/{reference}/json") is None:
+            await self._docker.images.pull(reference, timeout=None)
+
+    async def _build(self, image: Image, tell: Tell) -> None:
+        assert image.build is not None
+        labels = {LABEL_SOURCE: image.source} if image.source else {}
+        params = {
+            "t": image.reference,
+            "target": image.build.target,
+            "buildargs": json.dumps(arguments(image.build)),
+            "labels": json.dumps(labels),
+            "rm": "1",
+            "forcerm": "1",
+        }
+        with tempfile.TemporaryFile() as context:
+            await asyncio.to_thread(write_context, image.build, context, wheelhouse=self._wheelhouse)
+            context.seek(0)
+            async with self._docker._query(
+                "build",
+                "POST",
+                params=params,
+                headers={"Content-Type": "application/x-tar"},
+                data=context,
+                timeout=_FOR_EVER,
+            ) as response:
+                await _follow_build(response, image.reference, tell)
+
+    # -- networks and volumes -----------------------------------------------------------------------------------------
+
+    async def create_network(self, network: Network) -> None:
+        with _translated():
+            await self._docker.networks.create(creation.network_body(network))
+
+    async def remove_network(self, name: str) -> None:
+        with _translated():
+            await self._ask(f"networks/{name}", "DELETE", fine=(_GONE,))
+
+    async def connect(self, container: str, attachment: Attachment) -> None:
+        body = {"Container": container, "EndpointConfig": creation.endpoint(attachment)}
+        with _translated():
+            await self._ask(f"networks/{attachment.network}/connect", "POST", body)
+
+    async def disconnect(self, container: str, network: str) -> None:
+        with _translated():
+            shown = await self._look(f"containers/{container}/json")
+            if shown is not None and network in shown["NetworkSettings"]["Networks"]:
+                await self._ask(f"networks/{network}/disconnect", "POST", {"Container": container, "Force": True})
+
+    async def create_volume(self, volume: Volume) -> None:
+        with _translated():
+            await self._ask("volumes/create", "POST", creation.volume_body(volume))
+
+    async def remove_volume(self, name: str) -> None:
+        with _translated():
+            await self._ask(f"volumes/{name}", "DELETE", fine=(_GONE,))
+
+    # -- containers ---------------------------------------------------------------------------------------------------
+
+    async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
+        with _translated():
+            await self._docker.containers.create(creation.container_body(container, values), name=name)
+        for attachment in container.networks[1:]:
+            await self.connect(name, attachment)
+
+    async def update_container(self, container: Container) -> None:
+        with _translated():
+            await self._ask(f"containers/{container.name}/update", "POST", creation.update_body(container))
+
+    async def rename_container(self, name: str, to: str) -> None:
+        with _translated():
+            await self._docker.containers.container(name).rename(to)
+
+    async def start(self, name: str) -> None:
+        with _translated():
+            await self._ask(f"containers/{name}/start", "POST", fine=(_ALREADY,))
+
+    async def stop(self, name: str, seconds: int | None = None) -> None:
+        with _translated():
+            await self._docker.containers.container(name).stop(t=seconds)
+
+    async def restart(self, name: str) -> None:
+        with _translated():
+            await self._docker.containers.container(name).restart()
+
+    async def remove_container(self, name: str) -> None:
+        with _translated():
+            await self._ask(f"containers/{name}", "DELETE", fine=(_GONE,))
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    async def take_out(self, container: str, path: str, into: IO[bytes]) -> None:
+        with _translated():
+            async with self._docker._query(
+                f"containers/{container}/archive", "GET", params={"path": path}, timeout=_FOR_EVER
+            ) as response:
+                async for piece in response.content.iter_chunked(_PIECE):
+                    await asyncio.to_thread(into.write, piece)
+
+    async def put_in(self, volume: str, path: str, archive: IO[bytes], *, image: str) -> None:
+        parent = path.rpartition("/")[0] or "/"
+        async with self._carrier(image, volume, path) as carrier:
+            with _translated():
+                async with self._docker._query(
+                    f"containers/{carrier}/archive",
+                    "PUT",
+                    params={"path": parent},
+                    headers={"Content-Type": "application/x-tar"},
+                    data=archive,
+                    timeout=_FOR_EVER,
+                ) as response:
+                    await response.read()
+
+    async def take_out_of_volume(self, volume: str, path: str, into: IO[bytes], *, image: str) -> None:
+        async with self._carrier(image, volume, path) as carrier:
+            await self.take_out(carrier, path, into)
+
+    @contextlib.asynccontextmanager
+    async def _carrier(self, image: str, volume: str, path: str) -> AsyncIterator[str]:
+        name = f"perdure-carrier-{uuid4().hex[:12]}"
+        with _translated():
+            await self._docker.containers.create(creation.carrier_body(image, volume, path, {}), name=name)
+        try:
+            yield name
+        finally:
+            await self.remove_container(name)
+
+    # -- asking -------------------------------------------------------------------------------------------------------
+
+    async def _get(self, path: str, *, filters: Mapping[str, Any] | None = None, **params: Any) -> Any:
+        if filters is not None:
+            params["filters"] = json.dumps(filters)
+        return await self._docker._query_json(path, "GET", params=params)
+
+    async def _look(self, path: str) -> Any:
+        """None: there is no such thing."""
+        try:
+            return await self._get(path)
+        except aiodocker.DockerError as error:
+            if error.status == _GONE:
+                return None
+            raise
+
+    async def _ask(self, path: str, method: str, body: Any = None, *, fine: Sequence[int] = ()) -> None:
+        """`fine`: statuses that mean it was so already."""
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            async with self._docker._query(path, method, data=data) as response:
+                await response.read()
+        except aiodocker.DockerError as error:
+            if error.status not in fine:
+                raise
+
+
+def _labelled(project: str) -> Mapping[str, Sequence[str]]:
+    return {"label": [f"{LABEL_PROJECT}={project}"]}
+
+
+async def _follow_build(response: aiohttp.ClientResponse, reference: str, tell: Tell) -> None:
+    """Tells the steps. Raises EngineError with the last lines when the build failed."""
+    last: list[str] = []
+    rest = b""
+    async for piece in response.content.iter_any():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if not line.strip():
+                continue
+            said = json.loads(line)
+            if "error" in said:
+                told = "\n".join([*last[-12:], said["error"]])
+                raise EngineError(f"The image {reference} could not be built:\n{told}")
+            text = str(said.get("stream", "")).strip()
+            if text:
+                last.append(text)
+            if text.startswith("Step "):
+                tell(f"{reference}: {text.splitlines()[0][:100]}")

@@ -1,0 +1,66 @@
+"""Whether a container is well: nothing that needs it goes on before, and nothing it replaces is removed before."""
+
+from __future__ import annotations
+
+from perdure.clock import Clock
+from perdure.deploy.engine import Engine, EngineError, Life
+from perdure.deploy.model import HealthCheck
+
+LOOK_SECONDS = 0.25
+MARGIN_SECONDS = 30.0
+"""On top of what the health check itself allows: engines are busy, too."""
+
+RESTARTS_BORNE = 3
+TAIL_LINES = 20
+
+
+class NotWell(EngineError):
+    """A container did not become well. Its last lines are in the message."""
+
+    code = "CONTAINER_NOT_WELL"
+
+
+async def until_well(engine: Engine, name: str, check: HealthCheck | None, clock: Clock) -> Life:
+    """Returns when it runs and its health check (if it has one) has passed. Raises NotWell when it will not."""
+    until = clock.monotonic() + patience_seconds(check)
+    while True:
+        life = await engine.life(name)
+        if life is not None and life.well:
+            return life
+        why = _hopeless(life)
+        if why is None and clock.monotonic() >= until:
+            why = f"it is still {_word(life)}"
+        if why is not None:
+            raise NotWell(f"{name} did not become well: {why}.{await _last_lines(engine, name, life)}")
+        await clock.sleep(LOOK_SECONDS)
+
+
+def patience_seconds(check: HealthCheck | None) -> float:
+    """As long as the engine itself needs before it says `unhealthy`, and some more."""
+    if check is None:
+        return MARGIN_SECONDS
+    tries = (check.interval_seconds + check.timeout_seconds) * (check.retries + 1)
+    return check.start_period_seconds + tries + MARGIN_SECONDS
+
+
+def _hopeless(life: Life | None) -> str | None:
+    if life is None:
+        return "it is gone"
+    if life.health == "unhealthy":
+        return f"its health check fails ({life.said or 'it says nothing'})"
+    if life.restarts >= RESTARTS_BORNE:
+        return f"it has ended {life.restarts} times (exit code {life.exit_code})"
+    if life.started and not life.running and not life.restarting:
+        return f"it has ended (exit code {life.exit_code})"
+    return None
+
+
+def _word(life: Life | None) -> str:
+    return "gone" if life is None else life.health if life.running else "down"
+
+
+async def _last_lines(engine: Engine, name: str, life: Life | None) -> str:
+    if life is None:
+        return ""
+    lines = [line async for line in engine.logs(name, follow=False, tail=TAIL_LINES)]
+    return "\nIts last lines:\n" + "\n".join(lines) if lines else ""

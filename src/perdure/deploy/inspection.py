@@ -1,0 +1,195 @@
+"""What Docker says about its things, read into the shape of `model`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from perdure.deploy.engine import Life
+from perdure.deploy.model import (
+    LABEL_ROLE,
+    LABEL_SOURCE,
+    Attachment,
+    Container,
+    HealthCheck,
+    Image,
+    Limits,
+    Mount,
+    Network,
+    Port,
+    Tmpfs,
+    Variable,
+    Volume,
+)
+
+Shown = Mapping[str, Any]
+"""An object as the engine's inspect gives it."""
+
+NANOSECONDS = 1_000_000_000
+DEFAULT_STOP_SECONDS = 10
+"""Docker's, for a container that says nothing."""
+
+
+def images_of(shown: Shown) -> Iterator[Image]:
+    """One for each of its names; one by its id when it has none."""
+    source = _labels(shown["Config"]).get(LABEL_SOURCE, "")
+    for reference in shown.get("RepoTags") or [shown["Id"]]:
+        yield Image(reference, source, shown["Id"])
+
+
+def network_of(shown: Shown) -> Network:
+    return Network(shown["Name"], _labels(shown), shown["Driver"], bool(shown.get("Internal")))
+
+
+def volume_of(shown: Shown) -> Volume:
+    return Volume(shown["Name"], _labels(shown), shown["Driver"])
+
+
+def container_of(shown: Shown, image: Shown | None) -> Container:
+    """`image`: what it was made from; None when the engine has lost it, then nothing is left out as inherited."""
+    config, host = shown["Config"], shown["HostConfig"]
+    inherited = (image or {}).get("Config") or {}
+    labels = {name: value for name, value in _labels(config).items() if _labels(inherited).get(name) != value}
+    return Container(
+        name=_name(shown),
+        role=labels.get(LABEL_ROLE, ""),
+        image=config["Image"],
+        image_id=shown["Image"],
+        labels=labels,
+        entrypoint=_words(config.get("Entrypoint")),
+        command=_words(config.get("Cmd")),
+        working_folder=config.get("WorkingDir") or "",
+        user=config.get("User") or "",
+        environment=tuple(sorted(_variables(config, inherited))),
+        mounts=tuple(sorted(_mounts(shown))),
+        tmpfs=tuple(sorted(_tmpfs(shown))),
+        networks=tuple(sorted(_attachments(shown))),
+        ports=tuple(sorted(_ports(host))),
+        health=_health(config.get("Healthcheck")),
+        restart=(host.get("RestartPolicy") or {}).get("Name") or "no",
+        stop_seconds=DEFAULT_STOP_SECONDS if config.get("StopTimeout") is None else config["StopTimeout"],
+        limits=_limits(host),
+        read_only=bool(host.get("ReadonlyRootfs")),
+        capabilities_dropped=_capabilities(host.get("CapDrop")),
+        capabilities_added=_capabilities(host.get("CapAdd")),
+        security=tuple(sorted(_security(option) for option in host.get("SecurityOpt") or ())),
+        init=bool(host.get("Init")),
+        privileged=bool(host.get("Privileged")),
+        host_modes=tuple(sorted(_host_modes(host))),
+        running=bool(shown["State"].get("Running") or shown["State"].get("Restarting")),
+    )
+
+
+def life_of(shown: Shown) -> Life:
+    state = shown["State"]
+    health = state.get("Health") or {}
+    said = (health.get("Log") or [{}])[-1].get("Output", "")
+    return Life(
+        id=shown["Id"],
+        running=bool(state.get("Running")) and not state.get("Restarting"),
+        restarting=bool(state.get("Restarting")),
+        health=health.get("Status") or "none",
+        exit_code=int(state.get("ExitCode") or 0),
+        restarts=int(shown.get("RestartCount") or 0),
+        started=not str(state.get("StartedAt", "")).startswith("0001-"),
+        since=str(state.get("StartedAt", "")),
+        said=said.strip(),
+    )
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _name(shown: Shown) -> str:
+    return str(shown["Name"]).removeprefix("/")
+
+
+def _labels(config: Shown) -> dict[str, str]:
+    return dict(config.get("Labels") or {})
+
+
+def _words(value: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(value or ())
+
+
+def _variables(config: Shown, inherited: Shown) -> Iterator[Variable]:
+    known = set(inherited.get("Env") or ())
+    for line in config.get("Env") or ():
+        if line not in known:
+            name, _, value = line.partition("=")
+            yield Variable.of(name, value)
+
+
+def _mounts(shown: Shown) -> Iterator[Mount]:
+    for mount in shown.get("Mounts") or ():
+        if mount["Type"] != "tmpfs":
+            source = mount["Name"] if mount["Type"] == "volume" else mount["Source"]
+            yield Mount(mount["Destination"], source, mount["Type"], not mount.get("RW", True))
+
+
+def _tmpfs(shown: Shown) -> Iterator[Tmpfs]:
+    for target, options in (shown["HostConfig"].get("Tmpfs") or {}).items():
+        yield Tmpfs(target, _sorted_parts(options))
+    for mount in shown["HostConfig"].get("Mounts") or ():
+        if mount.get("Type") == "tmpfs":
+            size = (mount.get("TmpfsOptions") or {}).get("SizeBytes")
+            yield Tmpfs(mount["Target"], f"size={size}" if size else "")
+
+
+def _sorted_parts(options: str) -> str:
+    return ",".join(sorted(part for part in options.split(",") if part))
+
+
+def _attachments(shown: Shown) -> Iterator[Attachment]:
+    own = {_name(shown), shown["Id"][:12], shown["Id"]}
+    for name, endpoint in (shown["NetworkSettings"].get("Networks") or {}).items():
+        yield Attachment(name, tuple(sorted(set(endpoint.get("Aliases") or ()) - own)))
+
+
+def _ports(host: Shown) -> Iterator[Port]:
+    for inside, bindings in (host.get("PortBindings") or {}).items():
+        number, _, protocol = inside.partition("/")
+        for binding in bindings or ():
+            yield Port(int(number), int(binding.get("HostPort") or 0), binding.get("HostIp") or "", protocol or "tcp")
+
+
+def _health(shown: Shown | None) -> HealthCheck | None:
+    if not shown or not shown.get("Test") or shown["Test"] == ["NONE"]:
+        return None
+    return HealthCheck(
+        test=tuple(shown["Test"]),
+        interval_seconds=(shown.get("Interval") or 0) / NANOSECONDS,
+        timeout_seconds=(shown.get("Timeout") or 0) / NANOSECONDS,
+        start_period_seconds=(shown.get("StartPeriod") or 0) / NANOSECONDS,
+        retries=shown.get("Retries") or 0,
+    )
+
+
+def _limits(host: Shown) -> Limits:
+    pids = host.get("PidsLimit") or 0
+    return Limits(host.get("Memory") or None, host.get("NanoCpus") or None, pids if pids > 0 else None)
+
+
+def _capabilities(names: Iterable[str] | None) -> tuple[str, ...]:
+    return tuple(sorted({name.upper().removeprefix("CAP_") for name in names or ()}))
+
+
+def _security(option: str) -> str:
+    if option in {"no-new-privileges", "no-new-privileges=true"}:
+        return "no-new-privileges:true"
+    return option
+
+
+def _host_modes(host: Shown) -> Iterator[str]:
+    for word, key in (
+        ("network", "NetworkMode"),
+        ("pid", "PidMode"),
+        ("ipc", "IpcMode"),
+        ("uts", "UTSMode"),
+        ("user", "UsernsMode"),
+        ("cgroup", "CgroupnsMode"),
+    ):
+        mode = str(host.get(key) or "")
+        # The control group of the host is the engine's default where the host still has version 1 of them.
+        if mode.startswith("container:") or (mode == "host" and word != "cgroup"):
+            yield f"{word}:{mode}"
