@@ -141,3 +141,105 @@ class Settings:
 
     origins: Mapping[str, str] = field(default_factory=dict)
     """Setting name → where its value came from (`default`, a file, a variable, a flag); `agents.NAME.model` for agents."""
+
+
+# -- a deployment: the table `[deploy]`, which only `perdure plan`, `apply` and their like read -------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """What a container may use; None: without a limit."""
+
+    memory: int | None = None
+    """Bytes."""
+
+    cpus: float | None = None
+    pids: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDeploySettings:
+    """`[deploy.agents.NAME]`: of one agent's container, beside what holds for all of them."""
+
+    image: str | None = None
+    secrets: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: LimitSettings = LimitSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayDeploySettings:
+    """`[deploy.gateway]`: of the container that serves people (with transport `embedded`: of the only one)."""
+
+    port: int = 8700
+    bind: str = "127.0.0.1"
+    """Address of the engine's host at which the port is published."""
+
+    token_file: Path | None = None
+    """On this machine; None: made once, beside the project file."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    limits: LimitSettings = LimitSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """`[deploy.services.NAME]`: another program that agents reach at `NAME`."""
+
+    image: str
+    command: tuple[str, ...] = ()
+    """Empty: what the image says."""
+
+    secrets: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str | None = None
+    capabilities: tuple[str, ...] = ()
+    """Given back after all were taken."""
+
+    read_only: bool = False
+    health: tuple[str, ...] = ()
+    """A command that succeeds when the service is usable; empty: what the image says."""
+
+    limits: LimitSettings = LimitSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeSettings:
+    """`[deploy.volumes.NAME]`. A volume of the engine (`volume`, made by somebody else), a folder of its host, or one made here."""
+
+    at: Mapping[str, str]
+    """Agent, service, `gateway` or `nats` → absolute path in its container."""
+
+    volume: str | None = None
+    folder: str | None = None
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeploySettings:
+    name: str = "perdure"
+    """The project: the word by which everything of it is named and found."""
+
+    transport: str = "embedded"
+    """`embedded`: one container; `nats`: NATS, one container for each agent, a gateway."""
+
+    platform: str = "docker"
+    base_image: str = "python:3.12-slim-bookworm"
+    """What images are built on."""
+
+    image: str | None = None
+    """An image with Perdure and the project in /app, used as it is; None: built here."""
+
+    exclude: tuple[str, ...] = ()
+    """Globs of project files that do not go into images, beside hidden files, databases and secrets."""
+
+    secrets: tuple[str, ...] = ()
+    """Names of variables of whoever applies; agents get them with their values."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    gateway: GatewayDeploySettings = GatewayDeploySettings()
+    agents: Mapping[str, AgentDeploySettings] = field(default_factory=dict)
+    services: Mapping[str, ServiceSettings] = field(default_factory=dict)
+    volumes: Mapping[str, VolumeSettings] = field(default_factory=dict)
+    of_gateway: Mapping[str, str] = field(default_factory=dict)
+    """Variables for a gateway's container: the project file's settings that concern it."""

@@ -60,7 +60,7 @@ def container_of(shown: Shown, image: Shown | None) -> Container:
         command=_words(config.get("Cmd")),
         working_folder=config.get("WorkingDir") or "",
         user=config.get("User") or "",
-        environment=tuple(sorted(_variables(config, inherited))),
+        environment=tuple(sorted(_variables(config))),
         mounts=tuple(sorted(_mounts(shown))),
         tmpfs=tuple(sorted(_tmpfs(shown))),
         networks=tuple(sorted(_attachments(shown))),
@@ -77,6 +77,7 @@ def container_of(shown: Shown, image: Shown | None) -> Container:
         privileged=bool(host.get("Privileged")),
         host_modes=tuple(sorted(_host_modes(host))),
         running=bool(shown["State"].get("Running") or shown["State"].get("Restarting")),
+        inherited=frozenset(_inherited(config, inherited)),
     )
 
 
@@ -112,12 +113,25 @@ def _words(value: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(value or ())
 
 
-def _variables(config: Shown, inherited: Shown) -> Iterator[Variable]:
-    known = set(inherited.get("Env") or ())
+def _variables(config: Shown) -> Iterator[Variable]:
     for line in config.get("Env") or ():
-        if line not in known:
-            name, _, value = line.partition("=")
-            yield Variable.of(name, value)
+        name, _, value = line.partition("=")
+        yield Variable.of(name, value)
+
+
+def _inherited(config: Shown, image: Shown) -> Iterator[str]:
+    """Attributes of the container that are just what its image says."""
+    known = set(image.get("Env") or ())
+    yield from (f"environment.{line.partition('=')[0]}" for line in config.get("Env") or () if line in known)
+    for attribute, key in (
+        ("entrypoint", "Entrypoint"),
+        ("command", "Cmd"),
+        ("working_folder", "WorkingDir"),
+        ("user", "User"),
+        ("health", "Healthcheck"),
+    ):
+        if (config.get(key) or None) == (image.get(key) or None):
+            yield attribute
 
 
 def _mounts(shown: Shown) -> Iterator[Mount]:

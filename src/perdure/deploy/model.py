@@ -3,8 +3,8 @@
 Pure values, in a fixed order. Seconds and bytes are plain numbers. Nothing here holds the value of a variable: `Values`
 (what containers are created with) is kept apart, so that no rendering, label or file of a plan can contain a secret.
 
-`Real` holds what a container was given beyond its image: variables and labels that equal those of its image are left out, as are
-aliases that the engine adds by itself (its id, its name). Entrypoint, command, user, folder and health check are the effective ones.
+`Real` holds what a container has, with `inherited` for what is just what its image says. Labels that equal those of its image are left
+out, as are aliases that the engine adds by itself (its id, its name).
 """
 
 from __future__ import annotations
@@ -174,13 +174,13 @@ class Image:
     `reference` names, whoever made them."""
 
     reference: str
-    """`name:tag`."""
+    """`name:tag`. An image with several names is several of these."""
 
     source: str = ""
     """Digest of what it is made from: LABEL_SOURCE. Empty: it is not built here but taken as it is."""
 
     id: str | None = None
-    """The content id, `sha256:…`. None in Wanted: the engine says it (`Image` of Real with the same source or reference)."""
+    """The content id, `sha256:…`. None in Wanted: the engine says it, see `State.image`."""
 
     build: Build | None = field(default=None, repr=False, compare=False)
     """Wanted alone."""
@@ -245,6 +245,10 @@ class Container:
     running: bool = True
     """Whether it runs, or is being restarted by its policy."""
 
+    inherited: frozenset[str] = field(default=frozenset(), compare=False)
+    """Real alone: attributes whose value is that of the image: `entrypoint`, `command`, `working_folder`, `user`, `health`,
+    `environment.NAME`. Who wants none of his own for them wants these."""
+
     @property
     def data(self) -> Mount | None:
         """What lies at /data; None: only the container's own layer."""
@@ -271,9 +275,9 @@ class State:
         return next((each for each in self.volumes if each.name == name), None)
 
     def image(self, wanted: Image) -> Image | None:
-        """The engine's image that is this one: of the same source, or of the same name where it is not built here."""
-        key = "source" if wanted.source else "reference"
-        return next((each for each in self.images if getattr(each, key) == getattr(wanted, key)), None)
+        """The engine's image that is this one: of the same name, and of the same source where it is built here."""
+        same = (each for each in self.images if each.reference == wanted.reference)
+        return next((each for each in same if not wanted.source or each.source == wanted.source), None)
 
 
 Wanted = State
@@ -399,6 +403,7 @@ def _plain_all(things: Iterable[Any]) -> list[Any]:
 def _plain(thing: Any) -> dict[str, Any]:
     found = asdict(thing)
     found.pop("build", None)
+    found.pop("inherited", None)
     if isinstance(thing, Container):
         found["environment"] = [
             {"name": each.name, "secret": True} if each.secret else asdict(each) for each in thing.environment

@@ -115,7 +115,7 @@ def _from_file(loading: _Loading, project: Project) -> dict[str, _Given]:
         if name in BY_NAME and name != "project":
             found[name] = _Given(raw, str(project.file), project.folder, 0)
         else:
-            hint = did_you_mean(name, (*BY_NAME, "agents"))
+            hint = did_you_mean(name, (*BY_NAME, "agents", "deploy"))
             loading.problems.append(f"{project.file}: unknown setting `{name}`.{hint}")
     return found
 

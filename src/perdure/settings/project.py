@@ -39,11 +39,13 @@ _DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(slots=True)
 class Project:
-    """`settings`: top-level keys as written; `agents`: name → keys as written; `environment`: variables it sets."""
+    """`settings`: top-level keys as written; `agents`: name → keys as written; `deploy`: its table as written, which only
+    `settings.deployment` reads; `environment`: variables it sets."""
 
     file: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     agents: Mapping[str, Any] = field(default_factory=dict)
+    deploy: Any = None
     environment: dict[str, str] = field(default_factory=dict)
     import_paths: tuple[Path, ...] = ()
     notices: list[str] = field(default_factory=list)
@@ -82,6 +84,7 @@ def _read_ours(project: Project, content: dict[str, Any]) -> None:
         project.agents = agents
     else:
         project.problems.append(f"{project.file}: `agents` must be tables: [agents.NAME].")
+    project.deploy = content.pop("deploy", None)
     project.settings = content
     project.import_paths = (project.folder,)
 

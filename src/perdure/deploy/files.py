@@ -1,0 +1,105 @@
+"""The files of a project that go into an image, and the digest of their content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from perdure.errors import ConfigurationError
+
+LEFT_OUT = (
+    *("__pycache__", "node_modules", "venv", "*.pyc"),
+    *("*.db", "*.db-*"),
+    *("*.token", "*.pem", "*.key", "*.creds", "*.nk"),
+)
+"""Names of files and folders beside hidden ones (`.git`, `.env`, `.venv`): what is made again, what is data, what is secret."""
+
+MANY_BYTES = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectFiles:
+    """`files`: (path relative to `folder`, digest of its content and of whether it can be executed), sorted."""
+
+    folder: Path
+    files: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(path for path, _ in self.files)
+
+    def holds(self, path: Path) -> bool:
+        """Whether this file, or a file of this folder, is among them."""
+        try:
+            inner = Path(os.path.normpath(path)).relative_to(self.folder).as_posix()
+        except ValueError:
+            return False
+        return any(each == inner or each.startswith(f"{inner}/") for each in self.paths)
+
+
+def read_files(folder: Path, exclude: Sequence[str] = (), *, without: Sequence[Path] = ()) -> ProjectFiles:
+    """`exclude`: globs on names and on paths relative to `folder`; `without`: files that must not be in an image. Blocks. Raises
+    ConfigurationError where a file cannot be read, a link leads out of the folder, or the whole is larger than 1 GB."""
+    unwanted = {path.resolve() for path in without}
+    found, size = [], 0
+    try:
+        for path in _walk(folder, (*LEFT_OUT, *exclude)):
+            if path.resolve() in unwanted:
+                continue
+            size += path.stat().st_size
+            if size > MANY_BYTES:
+                raise ConfigurationError(
+                    f"The project's files in {folder} are more than 1 GB, the last of them {path}: name in `exclude` of "
+                    "[deploy] what does not belong into an image."
+                )
+            found.append((path.relative_to(folder).as_posix(), _digest(path)))
+    except OSError as error:
+        place = error.filename or folder
+        raise ConfigurationError(f"{place} cannot be read for the image ({error.strerror}).") from error
+    return ProjectFiles(folder, tuple(sorted(found)))
+
+
+def _walk(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
+    """Plain files, and links to files of the folder."""
+    for place, folders, names in os.walk(folder, onerror=_raise):
+        here = Path(place)
+        folders[:] = sorted(name for name in folders if not _left_out(here / name, folder, patterns))
+        for name in folders:
+            if (here / name).is_symlink():
+                raise ConfigurationError(
+                    f"{here / name} is a link to a folder: copy the folder, or name it in `exclude` of [deploy]."
+                )
+        for path in (here / name for name in sorted(names)):
+            if not _left_out(path, folder, patterns):
+                _check(path, folder)
+                yield path
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _left_out(path: Path, folder: Path, patterns: Sequence[str]) -> bool:
+    inner = path.relative_to(folder).as_posix()
+    return path.name.startswith(".") or any(
+        fnmatchcase(path.name, pattern) or fnmatchcase(inner, pattern.removesuffix("/")) for pattern in patterns
+    )
+
+
+def _check(path: Path, folder: Path) -> None:
+    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+        raise ConfigurationError(
+            f"{path} is a link that leads out of the project's folder: copy the file, or name it in `exclude` of [deploy]."
+        )
+    if not path.is_file():
+        raise ConfigurationError(f"{path} is not a file that can be copied: name it in `exclude` of [deploy].")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    return f"{content}{'x' if path.stat().st_mode & 0o100 else ''}"

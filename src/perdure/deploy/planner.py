@@ -1,0 +1,230 @@
+"""What must be done so that an engine has what is wanted. Pure: the same two states give the same plan.
+
+Order: images, networks, volumes; then containers that are not wanted any more (they may hold a port or a volume that another
+needs); then the wanted ones in the order of their start; then networks that are not wanted. No plan removes a volume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from perdure.deploy import naming
+from perdure.deploy.differences import LABELS_OF_OURS, differences, in_place
+from perdure.deploy.model import (
+    DATA_FOLDER,
+    LABEL_NAME,
+    LABEL_PROJECT,
+    LABEL_ROLE,
+    Action,
+    CarryData,
+    Change,
+    Container,
+    Image,
+    Kind,
+    Network,
+    Plan,
+    Real,
+    Role,
+    Subject,
+    Volume,
+    Wanted,
+    digest_of,
+)
+from perdure.errors import ConfigurationError
+
+_WITH_DATABASE = frozenset({Role.SERVER, Role.AGENT, Role.GATEWAY})
+"""Roles whose /data must not be lost. NATS' store is filled again from the agents' files."""
+
+
+def plan(wanted: Wanted, real: Real) -> Plan:
+    """Raises ConfigurationError where something that is needed belongs to another project, or is not there and nobody here may
+    make it."""
+    problems = [*_foreign(wanted, real), *_missing(wanted, real)]
+    if problems:
+        raise ConfigurationError(problems)
+    return Plan(
+        project=wanted.project,
+        actions=tuple(_actions(wanted, real)),
+        real_digest=digest_of(veiled(wanted, real)),
+        wanted_digest=digest_of(wanted),
+        kept=tuple(_kept(wanted, real)),
+    )
+
+
+def veiled(wanted: Wanted, real: Real) -> Real:
+    """The real state in which every variable that the project does not know to be plain is a secret: what somebody set by hand
+    may be one."""
+    plain = {
+        container.name: {each.name for each in container.environment if not each.secret}
+        for container in wanted.containers
+    }
+    return replace(real, containers=tuple(_veiled(each, plain.get(each.name, set())) for each in real.containers))
+
+
+def _veiled(container: Container, plain: set[str]) -> Container:
+    seen = (each if each.name in plain else each.veiled() for each in container.environment)
+    return replace(container, environment=tuple(sorted(seen, key=lambda each: each.name)))
+
+
+# -- what cannot be planned -------------------------------------------------------------------------------------------
+
+
+def _foreign(wanted: Wanted, real: Real) -> Iterator[str]:
+    named: list[tuple[str, str, Mapping[str, str] | None]] = [
+        *(("container", each.name, _labels_of(real.container(each.name))) for each in wanted.containers),
+        *(("network", each.name, _labels_of(real.network(each.name))) for each in wanted.networks),
+        *(("volume", each.name, _labels_of(real.volume(each.name))) for each in wanted.volumes if not each.external),
+    ]
+    for what, name, labels in named:
+        owner = (labels or {}).get(LABEL_PROJECT, wanted.project)
+        if owner != wanted.project:
+            yield f"The {what} {name} belongs to the project {owner!r}: give this one another `name` in [deploy]."
+
+
+def _labels_of(thing: Container | Network | Volume | None) -> Mapping[str, str] | None:
+    return None if thing is None else thing.labels
+
+
+def _missing(wanted: Wanted, real: Real) -> Iterator[str]:
+    for volume in wanted.volumes:
+        if volume.external and real.volume(volume.name) is None:
+            yield (
+                f"The volume {volume.name} is not there: make it (docker volume create {volume.name}), or take `volume` out of its "
+                "[deploy.volumes] table so that it is made here."
+            )
+
+
+def _kept(wanted: Wanted, real: Real) -> Iterator[str]:
+    names = {volume.name for volume in wanted.volumes}
+    for volume in sorted(real.volumes, key=lambda each: each.name):
+        if volume.name not in names and volume.labels.get(LABEL_ROLE) == Role.DATA:
+            yield volume.name
+
+
+# -- actions ----------------------------------------------------------------------------------------------------------
+
+
+def _actions(wanted: Wanted, real: Real) -> Iterator[Action]:
+    yield from (_make_image(image) for image in wanted.images if real.image(image) is None)
+    networks = [action for network in wanted.networks for action in _network(network, real)]
+    yield from networks
+    yield from (
+        Action(Kind.CREATE, Subject.VOLUME, volume.name, "It is not there.")
+        for volume in wanted.volumes
+        if real.volume(volume.name) is None
+    )
+    names = {container.name for container in wanted.containers}
+    yield from (_remove(container, wanted, real) for container in real.containers if container.name not in names)
+    renewed = frozenset(action.name for action in networks if action.kind is Kind.REPLACE)
+    for container in wanted.containers:
+        yield from _container(container, wanted, real, renewed)
+    yield from (
+        Action(Kind.REMOVE, Subject.NETWORK, network.name, "The project has no such network any more.")
+        for network in real.networks
+        if wanted.network(network.name) is None
+    )
+
+
+def _make_image(image: Image) -> Action:
+    if image.build is None:
+        return Action(Kind.CREATE, Subject.IMAGE, image.reference, "It is not there: it is fetched.")
+    what = (
+        "the project's files" if image.build.files else "Perdure alone" if image.build.target == "perdure" else "NATS"
+    )
+    return Action(
+        Kind.CREATE, Subject.IMAGE, image.reference, f"It is not there: it is built from {what} on {image.build.base}."
+    )
+
+
+def _network(wanted: Network, real: Real) -> Iterator[Action]:
+    found = real.network(wanted.name)
+    if found is None:
+        yield Action(Kind.CREATE, Subject.NETWORK, wanted.name, "It is not there.")
+        return
+    changes = [
+        Change(name, str(had), str(wants))
+        for name in ("driver", "internal")
+        if (had := getattr(found, name)) != (wants := getattr(wanted, name))
+    ]
+    ours = {name: value for name, value in found.labels.items() if name.startswith(LABELS_OF_OURS)}
+    changes += [
+        Change(f"labels.{name}", ours.get(name, "none"), wanted.labels.get(name, "none"))
+        for name in sorted(ours.keys() | wanted.labels.keys())
+        if ours.get(name) != wanted.labels.get(name)
+    ]
+    if changes:
+        on_it = tuple(each.name for each in real.containers if any(at.network == wanted.name for at in each.networks))
+        reason = f"{_names(changes)} cannot be changed while it is there; containers on it are attached again."
+        yield Action(Kind.REPLACE, Subject.NETWORK, wanted.name, reason, tuple(changes), detaches=on_it)
+
+
+def _container(wanted: Container, all_wanted: Wanted, real: Real, renewed: frozenset[str]) -> Iterator[Action]:
+    found = real.container(wanted.name)
+    if found is None:
+        yield Action(Kind.CREATE, Subject.CONTAINER, wanted.name, "It is not there.")
+        return
+    image = real.image(_image_of(wanted, all_wanted))
+    changes = [
+        *differences(wanted, found, image_id=image.id if image else None),
+        *_attach_again(wanted, found, renewed),
+    ]
+    fixed = [change for change in changes if not in_place(change)]
+    if fixed:
+        carry = _carry(wanted, found, real)
+        reason = f"{_names(fixed)} cannot be changed while it lives."
+        if carry is not None:
+            reason += f" Its {DATA_FOLDER} {_lies(found)} and is carried into the volume {carry.volume}."
+        yield Action(Kind.REPLACE, Subject.CONTAINER, wanted.name, reason, tuple(changes), carry)
+    elif changes:
+        down = [change for change in changes if change.attribute == "running"]
+        reason = "It does not run." if len(down) == len(changes) else "It can be changed while it lives."
+        yield Action(Kind.UPDATE, Subject.CONTAINER, wanted.name, reason, tuple(changes))
+
+
+def _image_of(container: Container, wanted: Wanted) -> Image:
+    return next(image for image in wanted.images if image.reference == container.image)
+
+
+def _attach_again(wanted: Container, found: Container, renewed: frozenset[str]) -> Iterator[Change]:
+    """To a network that is made anew, where nothing else differs about it."""
+    same = set(wanted.networks) & set(found.networks)
+    for attachment in sorted(same):
+        if attachment.network in renewed:
+            yield Change(f"networks.{attachment.network}", "the old network", "the new one")
+
+
+def _names(changes: Sequence[Change]) -> str:
+    return ", ".join(change.attribute for change in changes)
+
+
+# -- data -------------------------------------------------------------------------------------------------------------
+
+
+def _carry(wanted: Container, found: Container, real: Real) -> CarryData | None:
+    """When what it has at /data would not be there for its successor."""
+    mount = wanted.data
+    if wanted.role not in _WITH_DATABASE or mount is None or mount.kind != "volume":
+        return None
+    if found.data is not None and (found.data.kind, found.data.source) == (mount.kind, mount.source):
+        return None
+    return CarryData(found.name, mount.source, volume_exists=real.volume(mount.source) is not None)
+
+
+def _lies(container: Container) -> str:
+    data = container.data
+    if data is None:
+        return "lies in the container itself"
+    return f"lies in the {'volume' if data.kind == 'volume' else 'folder'} {data.source}"
+
+
+def _remove(container: Container, wanted: Wanted, real: Real) -> Action:
+    """Its data stays: in its volume; or, where there is none, in one that is wanted or was made for it before."""
+    reason = "The project has no such container any more."
+    if container.role not in _WITH_DATABASE or container.data is not None:
+        return Action(Kind.REMOVE, Subject.CONTAINER, container.name, reason)
+    words = ("agent", container.labels.get(LABEL_NAME, "")) if container.role == Role.AGENT else (str(container.role),)
+    volume = naming.data_volume(wanted.project, *words)
+    carry = CarryData(container.name, volume, volume_exists=real.volume(volume) is not None)
+    reason += f" Its {DATA_FOLDER} {_lies(container)} and is carried into the volume {volume}."
+    return Action(Kind.REMOVE, Subject.CONTAINER, container.name, reason, carry_data=carry)
