@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import structlog
 
 from perdure.agent.foreign import Ownership, Refused, check_event
-from perdure.agent.gaps import MAX_EVENTS, Gaps
-from perdure.agent.line import Line, Next
+from perdure.agent.gaps import Gaps
+from perdure.agent.line import MAX_LINES, Line, Lines, Next
 from perdure.agent.lost import Lost
+from perdure.agent.syncing import NAMED, Syncing
+from perdure.agent.telling import Batch, Telling
 from perdure.clock import Clock
-from perdure.errors import AgentUnavailable, PerdureError, StorageError, StorageFull
-from perdure.events import Event, EventKind
-from perdure.failpoints import failpoint
+from perdure.errors import AgentUnavailable
+from perdure.events import Event
 from perdure.replication import JournalRows
 from perdure.store.replica import Replica
 from perdure.transport.local import LocalTransport, payload_size
@@ -27,12 +27,9 @@ from perdure.turns import ENDED
 MAX_QUEUED = 4_096
 MAX_QUEUED_BYTES = 16_000_000
 MAX_BATCH = 256
-MAX_LINES = 10_000
 PATIENCE_SECONDS = 1.0
 """Before something that broke, or was not answered, is tried again unasked."""
 
-_NAMED = -1
-"""`JournalRows.after` of rows that do not continue a position."""
 
 _NOT_KEPT = "What the agent answered could not be kept. It is tried again."
 
@@ -63,11 +60,23 @@ class Following:
         self._transport = transport
         self._gaps = gaps
         self._clock = clock
-        self._told = told
         self._unfilled = unfilled
         self._ownership = Ownership(replica, agent)
         self._lost = Lost(replica, transport, clock, self._ownership)
-        self._lines: dict[str, Line] = {}
+        self._lines = Lines()
+        self._telling = Telling(agent, replica, transport, self._lines, self._lost, told=told, unfit=self.interrupted)
+        self._syncing = Syncing(
+            agent,
+            replica,
+            transport,
+            gaps,
+            self._ownership,
+            lost=self._lost,
+            lines=self._lines,
+            telling=self._telling,
+            drain=self._drain,
+            fill=self._fill,
+        )
         self._queue: deque[tuple[EventMessage | Event, int]] = deque()
         self._queued_bytes = 0
         self._replays: deque[tuple[Sequence[EventMessage], asyncio.Future[None]]] = deque()
@@ -77,7 +86,6 @@ class Following:
         self._attached = -1
         """The generation of the feed in which the copy was brought up to date."""
 
-        self._journal = ""
         self._news_position = -1
         self._synced = -1
         self._boot = ""
@@ -151,13 +159,9 @@ class Following:
     async def lose(self, conversation: str, turn: str) -> None:
         """The agent does not know this turn: where the copy still does, its watchers are told that it is lost."""
         if turn in await self._ownership.unended(conversation):
-            await self._lost.say(conversation, turn, self._told_of(conversation))
-            self._lines.pop(conversation, None)
+            await self._lost.say(conversation, turn, self._lines.told_of(conversation))
+            self._lines.drop(conversation)
             self._transport.cut_off(conversation)
-
-    def _told_of(self, conversation: str) -> int:
-        line = self._lines.get(conversation)
-        return 0 if line is None else line.told
 
     def is_whole(self, conversation: str) -> bool:
         """Whether nothing is missing that was sent of this conversation until now."""
@@ -222,7 +226,7 @@ class Following:
         generation = self._generation
         error: Exception | None = AgentUnavailable(_NOT_KEPT)
         try:
-            await self._sync()
+            await self._syncing.sync()
             for conversation in await self._watched():
                 await self._fill(conversation)
             self._attached, error = generation, None
@@ -249,7 +253,7 @@ class Following:
         position, deleted = self._news_position, sorted(self._deleted)
         try:
             if position != (await self._replica.position(self.agent)).change:
-                await self._sync()
+                await self._syncing.sync()
         except AgentUnavailable:
             self._hold_back()
             return
@@ -258,67 +262,7 @@ class Following:
         gone = [conversation for conversation in deleted if await self._ownership.owns(conversation)]
         if gone:
             held = await self._replica.position(self.agent)
-            await self._commit([], JournalRows(held.journal, _NAMED, held, deleted=gone))
-
-    async def _sync(self) -> None:
-        """The rows of the journal, and the events that they tell of, up to now."""
-        more = True
-        while more:
-            held = await self._replica.position(self.agent)
-            rows = await self._gaps.rows(held)
-            await self._drain()  # what these rows tell of was sent before them, and is here by now
-            if held.journal and (rows.journal != held.journal or rows.after != held.change):
-                await self._start_again(rows.journal)
-                continue
-            self._journal = rows.journal
-            if not await self._take_page(await self._ownership.own(rows)):
-                await self._start_again(rows.journal)
-                continue
-            more = rows.more
-        await self._lost.tell()
-
-    async def _take_page(self, rows: JournalRows) -> bool:
-        """False when the journal went back behind the copy."""
-        events: list[Event] = []
-        watched = self._transport.watched()
-        for conversation, last in rows.last_seqs.items():
-            held = await self._replica.last_seq(conversation) or 0
-            if last < held and await self._went_back(conversation, held):
-                return False
-            if last > held:
-                found = None if conversation in watched else await self._quiet(conversation, held, last, len(events))
-                if found is None:
-                    await self._fill(conversation)
-                else:
-                    events += found
-        failpoint("follow.apply.before")
-        await self._commit(events, rows)
-        failpoint("follow.apply.after")
-        return True
-
-    async def _went_back(self, conversation: str, held: int) -> bool:
-        """Events may have come by the feed since the rows were read: it is asked once more."""
-        rows = await self._gaps.rows_of(conversation, ())
-        return rows.journal != self._journal or rows.last_seqs.get(conversation, held) < held
-
-    async def _quiet(self, conversation: str, held: int, last: int, many: int) -> list[Event] | None:
-        """The events that rows tell of, of a conversation in which nothing happens now; None when it must be asked for alone."""
-        events: list[Event] = []
-        async for page in self._gaps.events(conversation, held, upto=last):
-            events += page
-            if many + len(events) > MAX_EVENTS or (events[-1:] and events[-1].seq > last):
-                return None
-        return events
-
-    async def _start_again(self, journal: str) -> None:
-        """The journal is another one, or went back: nothing of the copy holds, and what watchers were told neither."""
-        _log.warning("journal_replaced", agent=self.agent, journal=journal)
-        failpoint("follow.apply.before")
-        await self._lost.remember(self._transport.watched(), self._told_of)
-        await self._replica.restart(self.agent, journal)
-        failpoint("follow.apply.after")
-        self._journal = journal
-        self._lines.clear()
+            await self._telling.commit([], JournalRows(held.journal, NAMED, held, deleted=gone))
 
     # -- one conversation ----------------------------------------------------------------------------------------------
 
@@ -334,9 +278,9 @@ class Following:
             if conversation not in {row["id"] for row in rows.conversations}:
                 await self._forget_unknown(conversation, rows)
                 return
-            self._line_of(conversation, held or 0)
-            await self._commit(missing.events, replace(rows, after=_NAMED))
-        line = self._line_of(conversation, held or 0)
+            self._lines.of(conversation, held or 0)
+            await self._telling.commit(missing.events, replace(rows, after=NAMED))
+        line = self._lines.of(conversation, held or 0)
         line.holds(await self._replica.last_seq(conversation) or 0)
         line.sure = generation
 
@@ -345,37 +289,28 @@ class Following:
         held = await self._replica.position(self.agent)
         if rows.journal != held.journal or not await self._ownership.owns(conversation):
             return
-        await self._lost.remember([conversation], self._told_of)
-        await self._commit([], JournalRows(held.journal, _NAMED, held, deleted=[conversation]))
-
-    def _line_of(self, conversation: str, held: int) -> Line:
-        line = self._lines.get(conversation)
-        if line is None:
-            if len(self._lines) >= MAX_LINES:
-                idle = next((key for key, known in self._lines.items() if not known.texts), next(iter(self._lines)))
-                del self._lines[idle]
-            line = self._lines[conversation] = Line(held, held)
-        return line
+        await self._lost.remember([conversation], self._lines.told_of)
+        await self._telling.commit([], JournalRows(held.journal, NAMED, held, deleted=[conversation]))
 
     # -- live ----------------------------------------------------------------------------------------------------------
 
     async def _drain(self) -> None:
         """Takes what is queued now."""
         while self._queue:
-            batch = _Batch()
+            batch = Batch()
             while self._queue and len(batch.items) < MAX_BATCH:
                 message, size = self._queue.popleft()
                 self._queued_bytes -= size
                 await self._guarded(message, batch, live=True)
-            await self._flush(batch)
+            await self._telling.flush(batch)
 
     async def _replay(self, messages: Sequence[EventMessage]) -> None:
-        batch = _Batch()
+        batch = Batch()
         for message in messages:
             await self._guarded(message, batch, live=False)
-        await self._flush(batch)
+        await self._telling.flush(batch)
 
-    async def _guarded(self, message: EventMessage | Event, batch: _Batch, *, live: bool) -> None:
+    async def _guarded(self, message: EventMessage | Event, batch: Batch, *, live: bool) -> None:
         event = message if isinstance(message, Event) else message.event
         try:
             if isinstance(message, Event):
@@ -390,7 +325,7 @@ class Following:
         except AgentUnavailable:
             self._hold_back()
 
-    async def _take_event(self, message: EventMessage, batch: _Batch, *, live: bool) -> None:
+    async def _take_event(self, message: EventMessage, batch: Batch, *, live: bool) -> None:
         event = message.event
         line = await self._known_line(event.conversation)
         if line is not None and event.seq <= line.held:
@@ -404,10 +339,10 @@ class Following:
             await self._ask(event.conversation, batch, live=live)
             return
         if line is None:
-            line = self._line_of(event.conversation, 0)
+            line = self._lines.of(event.conversation, 0)
         if line.event_is(event, message.previous) is Next.ASK:
             await self._ask(event.conversation, batch, live=live)
-            line = await self._known_line(event.conversation) or self._line_of(event.conversation, 0)
+            line = await self._known_line(event.conversation) or self._lines.of(event.conversation, 0)
         if message.previous > line.held:
             self._attached = -1
         elif event.seq > line.held:
@@ -415,9 +350,9 @@ class Following:
             line.took(event)
             line.sure = self._generation
 
-    async def _ask(self, conversation: str, batch: _Batch, *, live: bool) -> bool:
+    async def _ask(self, conversation: str, batch: Batch, *, live: bool) -> bool:
         """Whether the agent was asked, and nothing of the conversation is missing now."""
-        await self._flush(batch)
+        await self._telling.flush(batch)
         if not live:
             return False
         if not self._is_patient():
@@ -432,7 +367,7 @@ class Following:
         if rows is None:
             return None
         event = message.event
-        if self._journal and rows.journal != self._journal:
+        if self._syncing.journal and rows.journal != self._syncing.journal:
             self.interrupted()
             raise Refused("it is of another journal")
         rows = await self._ownership.own(rows)
@@ -442,7 +377,7 @@ class Following:
         ahead = turn.get("status") in ENDED and not event.terminal
         if ahead and line is not None and await self._is_of(event, line):
             return None  # the end brings its own: a turn that reads as ended has its end
-        return replace(rows, after=_NAMED)
+        return replace(rows, after=NAMED)
 
     async def _is_of(self, event: Event, line: Line) -> bool:
         """Whether the event's turn is held; refused when it is another conversation's."""
@@ -462,103 +397,21 @@ class Following:
             raise Refused("the conversation is another agent's")
         if owns is None:
             return None
-        return self._line_of(conversation, await self._replica.last_seq(conversation) or 0)
+        return self._lines.of(conversation, await self._replica.last_seq(conversation) or 0)
 
-    async def _take_token(self, token: Event, batch: _Batch) -> None:
+    async def _take_token(self, token: Event, batch: Batch) -> None:
         line = await self._known_line(token.conversation)
         if line is None or not await self._is_of(token, line):
             return  # its turn comes with its first event, or when the agent is asked
         following = line.token_is(token)
         if following is Next.ASK:
             asked = await self._ask(token.conversation, batch, live=True)
-            line = self._line_of(token.conversation, 0)
+            line = self._lines.of(token.conversation, 0)
             # Unasked it stays untold: events before it may not have come, and a watcher that saw it would pass them over.
             following = Next.TELL if asked and line.fits(token, watched=True) else Next.KNOWN
         if following is Next.TELL:
             batch.add(token, None)
             line.said(token)
-
-    # -- the copy first, the watchers second ----------------------------------------------------------------------------
-
-    async def _flush(self, batch: _Batch) -> None:
-        items, rows = batch.taken()
-        if items:
-            with suppress(AgentUnavailable):  # it does not fit: the agent is asked
-                await self._write(items, rows)
-
-    async def _commit(self, items: Sequence[Event], rows: JournalRows) -> None:
-        """Of what was asked for: events that are new, text that still fits."""
-        await self._write(items, [rows], asked=True)
-        if not rows.deleted:
-            return
-        await self._lost.tell(rows.deleted)
-        for conversation in rows.deleted:
-            self._lines.pop(conversation, None)
-            self._transport.forget(conversation)
-
-    async def _write(self, items: Sequence[Event], rows: Sequence[JournalRows], *, asked: bool = False) -> None:
-        committed = [item for item in items if item.kind is not EventKind.TOKEN]
-        new: set[tuple[str, int]] = set()
-        if committed or rows:
-            try:
-                failpoint("follow.record.before")
-                recorded = await self._replica.record(committed, rows=[(self.agent, part) for part in rows])
-                failpoint("follow.record.after")
-            except BaseException as error:
-                self._not_written(items, error)
-                raise
-            new = {(event.conversation, event.seq) for event in recorded}
-        for item in items:
-            if item.kind is EventKind.TOKEN:
-                self._say(item, asked=asked)
-            elif (item.conversation, item.seq) in new:
-                self._tell(item)
-
-    def _not_written(self, items: Sequence[Event], error: BaseException) -> None:
-        """Raises AgentUnavailable for what does not fit into the copy, of which nothing was kept. After any other failure nobody
-        knows whether it is there: who watches comes again and reads."""
-        unfit = isinstance(error, PerdureError) and not isinstance(error, StorageError | StorageFull)
-        for conversation in {item.conversation for item in items}:
-            self._lines.pop(conversation, None)
-            if not unfit:
-                self._transport.cut_off(conversation)
-        if unfit:
-            _log.warning("agent_told_what_does_not_fit", agent=self.agent, problem=str(error))
-            self.interrupted()
-            raise AgentUnavailable(f"The agent {self.agent!r} told what does not fit: {error}") from error
-
-    def _tell(self, event: Event) -> None:
-        line = self._lines.get(event.conversation)
-        if line is not None:
-            line.took(event)
-        self._transport.publish(event)
-        self._told(event)
-
-    def _say(self, token: Event, *, asked: bool) -> None:
-        if asked:
-            line = self._lines.get(token.conversation)
-            if line is None or not line.fits(token, watched=token.conversation in self._transport.watched()):
-                return
-            line.said(token)
-        self._transport.publish(token)
-
-
-class _Batch:
-    """What is taken in one transaction and told after it."""
-
-    def __init__(self) -> None:
-        self.items: list[Event] = []
-        self._rows: list[JournalRows] = []
-
-    def add(self, item: Event, rows: JournalRows | None) -> None:
-        self.items.append(item)
-        if rows is not None:
-            self._rows.append(rows)
-
-    def taken(self) -> tuple[list[Event], list[JournalRows]]:
-        items, rows = self.items, self._rows
-        self.items, self._rows = [], []
-        return items, rows
 
 
 def _size(message: EventMessage | Event) -> int:

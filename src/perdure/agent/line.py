@@ -12,6 +12,7 @@ from enum import Enum, auto
 
 from perdure.events import Event, EventKind
 
+MAX_LINES = 10_000
 MAX_TEXTS = 256
 """Texts that stream at once in one conversation; tokens of more are not told."""
 
@@ -118,6 +119,37 @@ class Line:
 
     def _last(self, token: Event) -> int:
         return self.texts.get(token.payload["message_id"], 0) if token.turn == self.streaming else 0
+
+
+class Lines:
+    """Those of one agent, bounded: of a conversation that was forgotten the copy tells where it stands."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, Line] = {}
+
+    def get(self, conversation: str) -> Line | None:
+        return self._lines.get(conversation)
+
+    def of(self, conversation: str, held: int) -> Line:
+        """`held`: the highest seq in the copy, where the line is not known."""
+        line = self._lines.get(conversation)
+        if line is None:
+            if len(self._lines) >= MAX_LINES:
+                idle = next((key for key, known in self._lines.items() if not known.texts), next(iter(self._lines)))
+                del self._lines[idle]
+            line = self._lines[conversation] = Line(held, held)
+        return line
+
+    def told_of(self, conversation: str) -> int:
+        """The highest seq that watchers of it were told live."""
+        line = self._lines.get(conversation)
+        return 0 if line is None else line.told
+
+    def drop(self, conversation: str) -> None:
+        self._lines.pop(conversation, None)
+
+    def clear(self) -> None:
+        self._lines.clear()
 
 
 def first_seq(token: Event) -> int:
