@@ -9,6 +9,7 @@ from perdure.bridge.bridged import Bridged
 from perdure.bridge.context import Context, Journal
 from perdure.bridge.herald import Herald
 from perdure.bridge.methods.table import table
+from perdure.bridge.namesake import Namesake
 from perdure.bridge.publisher import Publisher
 from perdure.bridge.resting import MAX_WAITING, Resting
 from perdure.clock import Clock
@@ -60,22 +61,29 @@ class Bridge:
             version=version,
             max_message_bytes=max_message_bytes,
             leaving=lambda: self._leaving,
+            since=int(clock.now().timestamp() * 1000),
         )
         tidings = Tidings(connection, names, agent)
-        self.publisher = Publisher(
-            agent, store, EventStream(connection, names), tidings, connection=connection, clock=clock
-        )
+        self._stream = EventStream(connection, names)
+        self.publisher = Publisher(agent, store, self._stream, tidings, connection=connection, clock=clock)
         self._herald = Herald(context, tidings, connection, clock)
+        self.namesake = Namesake(
+            connection, names, agent, boot=context.boot, since=context.since, tell=self._herald.tell
+        )
         self._answerer = Answerer(
             connection, names, agent, table(context), clock=clock, max_concurrent=MAX_WORKING + MAX_WAITING
         )
         transport.attach(self.publisher)
 
     async def start(self) -> None:
-        """Subscribes and begins to publish; returns at once, connected or not."""
+        """Subscribes and begins to publish, connected or not. Raises ConfigurationError when another process serves this
+        agent; later that shows as `namesake.displaced`."""
+        await self.namesake.start()
+        await self._herald.start()
+        await self._herald.tell()
+        await self.namesake.check()
         self.publisher.start()
         await self._answerer.start()
-        await self._herald.start()
 
     async def leave(self) -> None:
         """Says so to the gateways. New turns, decisions and the like are refused from now on; reads are answered on."""
@@ -90,9 +98,10 @@ class Bridge:
         await self.publisher.stop(within_seconds)
         self._transport.attach(None)
         await self._answerer.stop(within_seconds=ANSWERS_SECONDS)
+        await self.namesake.stop()
         await self._herald.stop()
 
     def problems(self) -> Sequence[str]:
         """Why what happens here is not told to others now, one sentence each."""
-        found = dict.fromkeys([self._connection.problem, self.publisher.problem])
+        found = dict.fromkeys([self._connection.problem, self.publisher.problem, self._stream.problem])
         return [problem for problem in found if problem is not None]

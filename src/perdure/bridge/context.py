@@ -41,6 +41,8 @@ class Context:
     version: str
     max_message_bytes: int
     leaving: Callable[[], bool]
+    since: int = 0
+    """When this process began, in milliseconds of the epoch."""
 
     async def rows(self, *, turns: Sequence[str] = (), conversations: Sequence[str] = ()) -> Mapping[str, Any]:
         """Of these, as they are now."""

@@ -58,7 +58,9 @@ class Herald:
         state = LEAVING if self._context.leaving() else SERVING
         if self._connection.connected:
             self._deleted.clear()
-            await self._tidings.news(News(max(self._position, 0), self._context.boot, state, deleted))
+            await self._tidings.news(
+                News(max(self._position, 0), self._context.boot, state, deleted, since=self._context.since)
+            )
 
     async def _watch(self) -> None:
         with self._context.transport.listen("changes") as bell:

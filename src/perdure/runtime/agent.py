@@ -58,6 +58,7 @@ class AgentRuntime(Runtime):
         )
         self._stack.push_async_callback(self.bridge.stop)
         await self.bridge.start()
+        self._hopeless.append((self.bridge.namesake.displaced, self.bridge.namesake.refusal))
 
     def warnings(self) -> Sequence[str]:
         return (*super().warnings(), *(self.bridge.problems() if self.bridge is not None else ()))

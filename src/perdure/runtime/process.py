@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -48,6 +48,8 @@ class Process:
         self._stack = AsyncExitStack()
         self._draining = False
         self._urgent = asyncio.Event()
+        self._hopeless: list[tuple[asyncio.Event, Callable[[], PerdureError]]] = []
+        """What ends this process by itself once it is set, and why."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -102,15 +104,19 @@ class Process:
             await self.clock.sleep(PRUNE_SECONDS)
 
     async def until_stopped(self, signals: StopSignals) -> None:
-        """Returns when somebody asks for a stop. Raises when the HTTP server ended by itself."""
-        asked = asyncio.create_task(signals.asked.wait())
+        """Returns when somebody asks for a stop. Raises when the HTTP server ended by itself, or there is no use in going on."""
+        waits = [asyncio.create_task(each.wait()) for each in (signals.asked, *(event for event, _ in self._hopeless))]
         assert self.http.ended is not None
         try:
-            await asyncio.wait({asked, self.http.ended}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({*waits, self.http.ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            asked.cancel()
+            for wait in waits:
+                wait.cancel()
         self._urgent = signals.urgent
         if not signals.asked.is_set():
+            for event, why in self._hopeless:
+                if event.is_set():
+                    raise why()
             raise PerdureError("The HTTP server ended by itself; its log says why.")
 
     async def _stop_http(self) -> None:

@@ -15,7 +15,7 @@ from perdure.bridge import herald
 from perdure.bridge import publisher as publishing
 from perdure.bridge.bridge import Bridge
 from perdure.clock import SystemClock
-from perdure.errors import NotReady, TurnNotParked
+from perdure.errors import ConfigurationError, NotReady, TurnNotParked
 from perdure.events import Event, EventKind
 from perdure.transport.nats.caller import Caller
 from perdure.transport.nats.connection import Connection, Disconnected, Message
@@ -330,3 +330,31 @@ async def test_nonsense_on_the_subject_harms_nobody(servers: Servers, tmp_path: 
             assert b'"error"' in answer.data
         told = await caller.call(AGENT, "responses/createDetached", {"message": "hello"}, within_seconds=30)
         assert told["status"] == "queued"
+
+
+# -- two of one name ---------------------------------------------------------------------------------------------------
+
+
+async def test_of_two_processes_that_serve_one_agent_the_later_one_gives_up(servers: Servers, tmp_path: Path) -> None:
+    server = await servers.start()
+    async with agent_on(server, tmp_path / "a.db", World()) as first:
+        with pytest.raises(ConfigurationError, match="began earlier"):
+            async with agent_on(server, tmp_path / "b.db", World()):
+                pytest.fail("it took requests")
+        assert not first.bridge.namesake.displaced.is_set()
+    async with agent_on(server, tmp_path / "b.db", World()) as alone:
+        assert not alone.bridge.namesake.displaced.is_set()
+
+
+async def test_two_that_meet_when_nats_comes_back_are_told_apart_by_their_age(servers: Servers, tmp_path: Path) -> None:
+    server = await servers.start()
+    server.kill()
+    async with (
+        agent_on(server, tmp_path / "a.db", World()) as first,
+        agent_on(server, tmp_path / "b.db", World()) as second,
+    ):
+        await server.start()
+        async with asyncio.timeout(60):
+            await second.bridge.namesake.displaced.wait()
+        assert "began earlier" in second.bridge.namesake.refusal().message
+        assert not first.bridge.namesake.displaced.is_set()

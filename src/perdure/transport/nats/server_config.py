@@ -69,8 +69,12 @@ def _users(names: Names, agents: Sequence[str]) -> Iterator[str]:
 
 
 def _user(user: str, publish: Sequence[str], subscribe: Sequence[str]) -> str:
-    variable = f"PERDURE_NATS_{user.upper().replace('-', '_')}_PASSWORD"
-    return _USER.format(user=user, variable=variable, publish=_list(publish), subscribe=_list(subscribe))
+    return _USER.format(user=user, variable=password_variable(user), publish=_list(publish), subscribe=_list(subscribe))
+
+
+def password_variable(user: str) -> str:
+    """The variable of nats-server's environment with the password of `gateway` or `agent-NAME`."""
+    return f"PERDURE_NATS_{user.upper().replace('-', '_')}_PASSWORD"
 
 
 # -- who may do what --------------------------------------------------------------------------------------------------
@@ -113,7 +117,7 @@ def agent_publishes(names: Names, agent: str) -> Sequence[str]:
 
 def agent_subscribes(names: Names, agent: str) -> Sequence[str]:
     own_inbox = f"{names.prefix}.inbox.{names.namespace}.agent.{agent}.>"
-    return [f"{names.requests(agent)} {QUEUE_GROUP}", names.discover, own_inbox]
+    return [f"{names.requests(agent)} {QUEUE_GROUP}", names.discover, names.news(agent), own_inbox]
 
 
 def _list(subjects: Sequence[str]) -> str:

@@ -68,6 +68,9 @@ class Stored:
 class EventStream:
     def __init__(self, connection: Connection, names: Names, *, max_age_seconds: float = MAX_AGE_SECONDS) -> None:
         self._connection, self._names = connection, names
+        self.problem: str | None = None
+        """Why the stream is not what it should be, as `ensure` found it: one sentence for the operator."""
+
         self._wanted: dict[str, Any] = {
             "name": names.stream,
             "description": "Committed events of Perdure's turns; a copy of the agents' journals.",
@@ -89,13 +92,26 @@ class EventStream:
         Disconnected, StreamError (StreamMissing without JetStream)."""
         info = await self._info()
         if info is None:
-            info = await self._created()
+            info, self.problem = await self._created(), None
         elif self._differs(info["config"]):
             try:
                 await self._api(f"STREAM.UPDATE.{self._names.stream}", {**info["config"], **self._wanted})
+                self.problem = None
             except StreamError as error:
-                log.warning("the stream of events stays as it is", stream=self._names.stream, problem=str(error))
+                self._tell_differing(info["config"], error)
+        else:
+            self.problem = None
         return self._identity_in(info)
+
+    def _tell_differing(self, config: Mapping[str, Any], error: StreamError) -> None:
+        differing = ", ".join(name for name, value in self._wanted.items() if config.get(name) != value)
+        told = (
+            f"The stream {self._names.stream} is not as Perdure makes it ({differing}), and cannot be changed: {error}. What it "
+            "keeps may not be enough. Delete it (`nats stream rm`): it is made anew and filled from the journals."
+        )
+        if told != self.problem:
+            log.warning("the stream of events stays as it is", stream=self._names.stream, problem=told)
+        self.problem = told
 
     async def _created(self) -> Mapping[str, Any]:
         sizes = {"max_consumers": -1, "max_msgs": -1, "max_bytes": -1, "num_replicas": 1}

@@ -57,6 +57,9 @@ class News:
     bells: tuple[str, ...] = ()
     """Topics that were rung (`Transport.ring`)."""
 
+    since: int = 0
+    """When its process began, in milliseconds of the epoch: of two that serve one agent the later one gives up."""
+
 
 def encode(value: Any) -> bytes:
     """Compact UTF-8 JSON. Lone surrogates survive, as escapes; NaN and infinities, which JSON has not, become null."""
@@ -186,13 +189,15 @@ def encode_news(news: News) -> bytes:
         document["deleted"] = news.deleted
     if news.bells:
         document["bells"] = news.bells
+    if news.since:
+        document["since"] = news.since
     return encode(document)
 
 
 def decode_news(data: bytes) -> News:
     """Raises Malformed."""
     form = _read(_NewsForm, decode(data))
-    return News(form.position, form.boot, form.state, form.deleted, form.bells)
+    return News(form.position, form.boot, form.state, form.deleted, form.bells, form.since)
 
 
 # -- forms ------------------------------------------------------------------------------------------------------------
@@ -239,6 +244,7 @@ class _NewsForm(_Form):
     state: str = SERVING
     deleted: tuple[str, ...] = ()
     bells: tuple[str, ...] = ()
+    since: int = Field(default=0, ge=0)
 
 
 _ROWS: TypeAdapter[JournalRows] = TypeAdapter(JournalRows)

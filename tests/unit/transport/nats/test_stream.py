@@ -115,8 +115,13 @@ async def test_what_cannot_be_brought_in_line_is_told_and_used_as_it_is(
     with capture_logs() as logs:
         stream = EventStream(connection, names)
         await stream.ensure()
+        await stream.ensure()
     assert ["storage" in each["problem"] for each in logs if each["log_level"] == "warning"] == [True]
+    assert "storage" in (stream.problem or "")
     assert await published(stream, message(1)) == [1]
+    await asked(connection, f"STREAM.DELETE.{names.stream}", None)
+    await stream.ensure()
+    assert stream.problem is None
 
 
 async def test_without_jetstream_it_says_what_to_configure(
