@@ -48,6 +48,7 @@ export class Changes implements Shared {
       lead: (owner, leading) =>
         keepConnected({ owner, signal: leading, nudge, open: (after, end) => open(after, end) }),
       signal,
+      nudge,
       wake,
     });
   }
@@ -102,6 +103,7 @@ export class Changes implements Shared {
     if (after) this.client.setQueryData<AgentsReply>(keys.agents, after);
     this.reread(keys.server);
     if (news.reach !== "reachable") return;
+    wake();
     for (const key of [["conversation"], keys.allBranches, keys.allTurns]) this.reread(key);
   }
 

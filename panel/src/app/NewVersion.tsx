@@ -1,20 +1,13 @@
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { useWords } from "../words/words";
+import { useLine } from "./line";
 import styles from "./shell.module.css";
+import { hasOtherPage } from "./version";
 
-/** A part of the page that is not there any more: the server was updated since the page was opened. */
+/** The server was updated since the page was opened. What is open goes on; a reload brings what belongs to the server. */
 export function NewVersion() {
   const t = useWords();
-  const [outdated, setOutdated] = useState(false);
-  useEffect(() => {
-    const tell = (event: Event) => {
-      event.preventDefault();
-      setOutdated(true);
-    };
-    window.addEventListener("vite:preloadError", tell);
-    return () => window.removeEventListener("vite:preloadError", tell);
-  }, []);
-  if (!outdated) return null;
+  if (!useOutdated()) return null;
   return (
     <p className={styles.banner} role="alert">
       {t.app.newVersion}{" "}
@@ -23,4 +16,18 @@ export function NewVersion() {
       </button>
     </p>
   );
+}
+
+/** Asked whenever the server is there again after it was away. */
+function useOutdated(): boolean {
+  const line = useLine();
+  const away = useRef(false);
+  const [outdated, setOutdated] = useState(false);
+  useEffect(() => {
+    if (line === "reconnecting" || line === "restarting") away.current = true;
+    if (line !== "live" || !away.current) return;
+    away.current = false;
+    void hasOtherPage().then(setOutdated);
+  }, [line]);
+  return outdated;
 }

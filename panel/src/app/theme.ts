@@ -1,20 +1,23 @@
 /** Light, dark, or as the system has it. */
 
+import { Kept } from "./kept";
+
 export const THEMES = ["system", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
-const KEPT = "perdure-theme";
+const kept = new Kept<Theme>("perdure-theme", "localStorage");
+let chosen = THEMES.find((each) => each === kept.read()) ?? "system";
 
 export function chosenTheme(): Theme {
-  const kept = localStorage.getItem(KEPT);
-  return THEMES.find((each) => each === kept) ?? "system";
+  return chosen;
 }
 
 export function chooseTheme(theme: Theme): void {
-  localStorage.setItem(KEPT, theme);
+  chosen = theme;
+  kept.write(theme);
   applyTheme();
 }
 
 export function applyTheme(): void {
-  document.documentElement.dataset.theme = chosenTheme();
+  document.documentElement.dataset.theme = chosen;
 }

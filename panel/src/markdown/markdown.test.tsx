@@ -71,7 +71,17 @@ describe("Markdown of a model", () => {
     expect(isHeavy("word".repeat(50_000))).toBe(true);
     expect(isHeavy(">".repeat(500))).toBe(true);
     expect(isHeavy("[".repeat(9_000))).toBe(true);
-    expect(isHeavy("| a ".repeat(60).concat("\n").repeat(200))).toBe(false);
+    expect(isHeavy("1. ".repeat(500))).toBe(true);
+    expect(isHeavy("- a\n".repeat(20_000))).toBe(true);
+    expect(isHeavy("| a ".repeat(60).concat("\n").repeat(200))).toBe(true);
+    expect(isHeavy("| a ".repeat(20).concat("\n").repeat(200))).toBe(false);
+  });
+
+  it("is no heavier for what its code looks like", () => {
+    const code = "x[0] = a_b * c  # | |\n\n".repeat(2_000);
+    expect(isHeavy(`\`\`\`python\n${code}\`\`\`\n\nthat is all`)).toBe(false);
+    expect(isHeavy(`\`\`\`python\n\`\`\`\n${code}`)).toBe(true);
+    expect(isHeavy(`<div>\n\`\`\`\n\n${code}`)).toBe(true);
   });
 });
 

@@ -7,7 +7,7 @@ export function wake(): void {
   nudge.dispatchEvent(new Event("wake"));
 }
 
-/** A person wants to know now: also where another tab holds the line. */
+/** A person looks, or wants to know now: also where another tab holds the line, one that nobody looks at perhaps. */
 export function ask(): void {
   nudge.dispatchEvent(new Event("ask"));
   wake();
@@ -16,9 +16,9 @@ export function ask(): void {
 export function watchPage(): () => void {
   const stop = new AbortController();
   const listen = { signal: stop.signal };
-  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && wake(), listen);
-  window.addEventListener("pageshow", wake, listen);
-  window.addEventListener("online", wake, listen);
+  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && ask(), listen);
+  window.addEventListener("pageshow", ask, listen);
+  window.addEventListener("online", ask, listen);
   window.addEventListener("offline", () => nudge.dispatchEvent(new Event("cut")), listen);
   return () => stop.abort();
 }

@@ -55,9 +55,12 @@ describe("places", () => {
     expect(given).toBe(1);
   });
 
-  it("do not stand in the way where a page has no locks", async () => {
-    const places = new Places("s", undefined);
-    expect(await places.hold(new AbortController().signal, async () => "streamed", waits)).toBe("streamed");
+  it("do not stand in the way where a page has no locks, or may not use them", async () => {
+    const denied = () => Promise.reject(new DOMException("denied", "SecurityError"));
+    for (const locks of [undefined, { request: denied, query: denied } as LockManager]) {
+      const places = new Places("s", locks);
+      expect(await places.hold(new AbortController().signal, async () => "streamed", waits)).toBe("streamed");
+    }
   });
 });
 

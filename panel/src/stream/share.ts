@@ -2,6 +2,7 @@
  * When it goes, the next holder of the lock goes on from its own cursor. */
 
 import type { LineState } from "./connection";
+import { usable } from "./locks";
 import type { SseEvent } from "./sse";
 
 export interface Shared {
@@ -42,7 +43,7 @@ export interface ShareOptions {
 
 /** Returns when the signal aborts. */
 export async function share(options: ShareOptions): Promise<void> {
-  const locks = options.locks ?? globalThis.navigator?.locks;
+  const locks = options.locks ?? (await usable());
   if (!locks) return options.lead(options.shared, options.signal);
   const tab = new Tab(options, (options.channel ?? ((name) => new BroadcastChannel(name)))(options.name));
   try {

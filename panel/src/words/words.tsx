@@ -1,11 +1,12 @@
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from "react";
+import { Kept } from "../app/kept";
 import { de } from "./de";
 import { en, type Words } from "./en";
 
 export const LANGUAGES = { en: asHere(en), de: asHere(de) } as const;
 export type Language = keyof typeof LANGUAGES;
 
-const KEPT = "perdure-language";
+const kept = new Kept<string>("perdure-language", "localStorage");
 
 interface Spoken {
   language: Language;
@@ -26,7 +27,7 @@ export function WordsProvider({ children }: { children: ReactNode }) {
     document.documentElement.lang = language;
   }, [language]);
   const speak = useCallback((next: Language) => {
-    localStorage.setItem(KEPT, next);
+    kept.write(next);
     setLanguage(next);
   }, []);
   const spoken = useMemo(() => ({ language, speak }), [language, speak]);
@@ -42,6 +43,6 @@ export function useLanguage(): Spoken {
 }
 
 function preferred(): Language {
-  const wanted = [localStorage.getItem(KEPT), ...navigator.languages.map((each) => each.slice(0, 2))];
-  return wanted.find((each): each is Language => each !== null && each in LANGUAGES) ?? "en";
+  const wanted = [kept.read(), ...navigator.languages.map((each) => each.slice(0, 2))];
+  return wanted.find((each): each is Language => each !== undefined && Object.hasOwn(LANGUAGES, each)) ?? "en";
 }

