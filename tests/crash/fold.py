@@ -60,6 +60,8 @@ class View:
         if event == "reset":
             self.turns[data["turn"]] = FoldedView()
             return
+        if "seq" not in data:
+            return  # it is followed no more: nothing of the conversation
         view = self.turns.setdefault(data["turn"], FoldedView())
         if data["seq"] in view.seqs:
             return
