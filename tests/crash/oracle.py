@@ -182,7 +182,8 @@ def _watched(seen: Seen, journal: Journal) -> Iterator[str]:
 
 
 def _came_late(seen: Seen, turn: str) -> bool:
-    first = next(frame for frame in seen.frames if frame.data.get("turn") == turn)
+    """A reset that was cut off before anything followed it leaves no cursor: who comes again comes anew."""
+    first = next(frame for frame in seen.frames if frame.data.get("turn") == turn and frame.id is not None)
     return first.event in TERMINAL_KINDS and any(
         connection.cursor is None and first in connection.frames for connection in seen.connections
     )
