@@ -137,6 +137,11 @@ class DockerEngine:
             shown = await self._look(f"containers/{name}/json")
         return None if shown is None else inspection.life_of(shown)
 
+    async def volume(self, name: str) -> Volume | None:
+        with _translated():
+            shown = await self._look(f"volumes/{name}")
+        return None if shown is None else inspection.volume_of(shown)
+
     async def users_of(self, volume: str) -> Sequence[str]:
         with _translated():
             listed = await self._get("containers/json", all=1, filters={"volume": [volume]})

@@ -34,6 +34,9 @@ class Life:
     """How a container is at a moment. `health`: `healthy`, `unhealthy`, `starting`, or `none` without a health check."""
 
     id: str
+    image: str
+    """The id of what it runs."""
+
     running: bool
     restarting: bool
     """Its restart policy will start it again."""
@@ -129,6 +132,10 @@ class Engine(Protocol):
 
     async def take_out_of_volume(self, volume: str, path: str, into: IO[bytes], *, image: str) -> None:
         """The tar of a volume as it would lie at `path`."""
+        ...
+
+    async def volume(self, name: str) -> Volume | None:
+        """None: there is no such volume."""
         ...
 
     async def users_of(self, volume: str) -> Sequence[str]:

@@ -22,6 +22,14 @@ from perdure.deploy.model import (
     Volume,
 )
 
+_OF_IMAGE = {
+    "entrypoint": "Entrypoint",
+    "command": "Cmd",
+    "working_folder": "WorkingDir",
+    "user": "User",
+    "health": "Healthcheck",
+}
+
 Shown = Mapping[str, Any]
 """An object as the engine's inspect gives it."""
 
@@ -87,6 +95,7 @@ def life_of(shown: Shown) -> Life:
     said = (health.get("Log") or [{}])[-1].get("Output", "")
     return Life(
         id=shown["Id"],
+        image=shown["Image"],
         running=bool(state.get("Running")) and not state.get("Restarting"),
         restarting=bool(state.get("Restarting")),
         health=health.get("Status") or "none",
@@ -120,18 +129,12 @@ def _variables(config: Shown) -> Iterator[Variable]:
 
 
 def _inherited(config: Shown, image: Shown) -> Iterator[str]:
-    """Attributes of the container that are just what its image says."""
-    known = set(image.get("Env") or ())
-    yield from (f"environment.{line.partition('=')[0]}" for line in config.get("Env") or () if line in known)
-    for attribute, key in (
-        ("entrypoint", "Entrypoint"),
-        ("command", "Cmd"),
-        ("working_folder", "WorkingDir"),
-        ("user", "User"),
-        ("health", "Healthcheck"),
-    ):
+    """What nobody asked for: the image says the same."""
+    for attribute, key in _OF_IMAGE.items():
         if (config.get(key) or None) == (image.get(key) or None):
             yield attribute
+    known = set(image.get("Env") or ())
+    yield from (f"environment.{line.partition('=')[0]}" for line in config.get("Env") or () if line in known)
 
 
 def _mounts(shown: Shown) -> Iterator[Mount]:
