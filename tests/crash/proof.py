@@ -1,7 +1,7 @@
 """`python -m tests.crash.proof --kills N --seed S`: the full numbers, and their tables in docs/durability.md.
 
-`--only PART` runs one part and renews its table alone, `--only SCENARIO-FAILPOINT-ACTION@N` runs one trial and leaves the page as
-it is. Ends with 1 when a promise was broken.
+`--only PART` runs one part and renews its table alone, `--only SCENARIO-FAILPOINT-ACTION@N` runs one trial (behind `nats:`
+on three processes) and leaves the page as it is. Ends with 1 when a promise was broken.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from perdure.failpoints import NAMES
+from perdure.failpoints import NAMES, NATS_NAMES
+from tests.crash.apart import apart_crossed, apart_plans, try_apart
+from tests.crash.apartstorm import Begin, apart_cycles
 from tests.crash.races import served_races, store_races
-from tests.crash.server import ForkServer
-from tests.crash.storm import storm
+from tests.crash.server import ForkServer, Launcher
+from tests.crash.storm import StormReport, storm
 from tests.crash.toolstorm import ToolStormReport, tool_storm
 from tests.crash.trial import Plan, Verdict, crossed, decisive, once_each, parse_plan, try_out
+from tests.servers.nats_server import binaries
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "durability.md"
@@ -44,6 +47,9 @@ SUITE = {
     "seeded defects, each caught": ("test_defects.py", ""),
     "the oracle's own tests": ("test_oracle.py", ""),
 }
+
+ON_NATS = "nats:"
+"""Before the name of a trial: on three processes."""
 
 RACES, SERVED = 1000, 100
 """Races for a card in the store, and over HTTP."""
@@ -78,14 +84,41 @@ async def failpoints(kills: int, seed: int) -> list[Line]:
     return [line]
 
 
-async def _tried(plans: list[Plan]) -> AsyncIterator[tuple[Plan, Verdict]]:
+async def apart(kills: int, seed: int) -> list[Line]:
+    """Agent, gateway and NATS in processes of their own: killed at every place of the bridge and the gateway and behind every
+    place of the engine, then at random, around each version of NATS that is here."""
+    plans = [*dict.fromkeys([*apart_plans(), *apart_crossed()])]
+    begun, passed, deaths = time.monotonic(), set[str](), 0
+    line = Line("agent or gateway killed at every failpoint, apart", "")
+    async for plan, verdict in _tried(plans, try_apart):
+        deaths += verdict.kills
+        passed |= verdict.passed
+        line.violations += [f"{violation} (--only {ON_NATS}{plan})" for violation in verdict.violations]
+    line.violations += [f"{name} was never passed" for name in sorted({*NAMES, *NATS_NAMES} - passed)]
+    line.trials = f"{len(plans):,} trials, {len(passed)} of {len(NAMES) + len(NATS_NAMES)} places"
+    line.deaths, line.seconds = f"{deaths:,}", time.monotonic() - begun
+    here = {version: binary for version, binary in binaries().items() if binary is not None}
+    blows = {"current": kills, "other": max(kills // 4, 1)}
+    return [line, *[await _blows(binary, blows[version], seed) for version, binary in here.items()]]
+
+
+async def _blows(binary: Path, kills: int, seed: int) -> Line:
+    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
+    line, _ = await _stormed(kills, seed, begin=apart_cycles(binary))
+    line.what = f"agent, gateway and NATS {told} killed, paused, restarted and wiped at random"
+    return line
+
+
+async def _tried(
+    plans: list[Plan], try_one: Callable[[Plan, Path, Launcher], Awaitable[Verdict]] = try_out
+) -> AsyncIterator[tuple[Plan, Verdict]]:
     forks = await ForkServer().open()
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(plan: Plan) -> tuple[Plan, Verdict]:
         async with gate:
             with tempfile.TemporaryDirectory(prefix="perdure-proof-") as folder:
-                return plan, await try_out(plan, Path(folder), forks)
+                return plan, await try_one(plan, Path(folder), forks)
 
     try:
         for done in asyncio.as_completed([one(plan) for plan in plans]):
@@ -96,11 +129,18 @@ async def _tried(plans: list[Plan]) -> AsyncIterator[tuple[Plan, Verdict]]:
 
 async def storms(kills: int, seed: int) -> list[Line]:
     """Random kills, planned stops and lost connections."""
+    line, report = await _stormed(kills, seed)
+    line.what = f"kill -9 at random moments, {report.stops:,} planned stops between"
+    line.violations = [f"{violation} ({report.replay})" for violation in line.violations]
+    return [line]
+
+
+async def _stormed(kills: int, seed: int, begin: Begin | None = None) -> tuple[Line, StormReport]:
     forks = await ForkServer().open()
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="perdure-storm-"))
     try:
-        report = await storm(folder, forks, kills, seed)
+        report = await storm(folder, forks, kills, seed, begin=begin)
     finally:
         await forks.close()
     if report.violations:
@@ -108,9 +148,7 @@ async def storms(kills: int, seed: int) -> list[Line]:
     else:
         shutil.rmtree(folder)
     trials = f"{report.messages:,} messages, {report.frames:,} frames, {report.drops:,} lost connections"
-    found = [f"{violation} ({report.replay})" for violation in report.violations]
-    what = f"kill -9 at random moments, {report.stops:,} planned stops between"
-    return [Line(what, trials, f"{report.kills:,}", found, time.monotonic() - begun)]
+    return Line("", trials, f"{report.kills:,}", report.violations, time.monotonic() - begun), report
 
 
 async def tools(kills: int, seed: int) -> list[Line]:
@@ -222,6 +260,7 @@ PARTS: Mapping[str, Callable[[int, int], Awaitable[list[Line]]]] = {
     "tools": tools,
     "races": races,
     "histories": histories,
+    "nats": apart,
     "suite": suite,
 }
 
@@ -271,9 +310,9 @@ async def prove(names: list[str], kills: int, seed: int) -> list[Line]:
     return proved
 
 
-async def again(plan: Plan) -> list[Line]:
+async def again(plan: Plan, *, on_nats: bool) -> list[Line]:
     """One trial alone, with its log."""
-    async for _, verdict in _tried([plan]):
+    async for _, verdict in _tried([plan], try_apart if on_nats else try_out):
         print(verdict.server_log)
         return [Line(str(plan), "1 trial", str(verdict.kills), verdict.violations)]
     return []
@@ -286,7 +325,7 @@ def main() -> None:
     parser.add_argument("--only", help=f"one of {', '.join(PARTS)}, or one trial")
     options = parser.parse_args()
     if options.only and options.only not in PARTS:
-        lines = asyncio.run(again(parse_plan(options.only)))
+        lines = asyncio.run(again(parse_plan(options.only.removeprefix(ON_NATS)), on_nats=ON_NATS in options.only))
     else:
         lines = asyncio.run(prove([options.only] if options.only else list(PARTS), options.kills, options.seed))
     broken = [violation for line in lines for violation in line.violations]

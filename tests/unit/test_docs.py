@@ -15,7 +15,7 @@ from perdure.api import approvals, chat, conversations, health, people, turns
 from perdure.api.schemas import WHEN_BUSY
 from perdure.cli import app
 from perdure.effects import EffectClass, OnUncertain
-from perdure.failpoints import PLACES
+from perdure.failpoints import NATS_PLACES, PLACES
 from perdure.settings.catalogue import OTHER_VARIABLES, SETTINGS
 from perdure.turns import DECISIONS, DecisionKind, FailureCode, TurnStatus
 from tests.settings_table import settings_table
@@ -66,8 +66,8 @@ def test_every_failure_code_of_a_turn_is_explained() -> None:
 
 
 def test_every_failpoint_is_explained() -> None:
-    shown = re.findall(r"^\| `([a-z_]+)` \|", page("docs/durability.md"), re.MULTILINE)
-    assert sorted(shown) == sorted(PLACES)
+    shown = re.findall(r"^\| `([a-z_.]+)` \|", page("docs/durability.md"), re.MULTILINE)
+    assert sorted(shown) == sorted([*PLACES, *NATS_PLACES])
 
 
 def test_every_state_is_explained() -> None:
