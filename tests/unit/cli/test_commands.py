@@ -6,12 +6,18 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from perdure.cli.demo import ANSWER, CUT_STEP, Proof, _problems
 from perdure.settings.catalogue import SETTINGS
+from perdure.store.sqlite.lock import DatabaseLock, Holder
 from tests.servers.preloaded import preloaded
 
 
@@ -103,22 +109,85 @@ def test_every_setting_is_a_flag_of_serve(tmp_path: Path) -> None:
     assert [setting.flag for setting in SETTINGS if setting.flag not in shown] == []
 
 
+# -- what is loaded for what ------------------------------------------------------------------------------------------
+
+AGENTS = ("langgraph", "langchain_core", "langchain", "mcp", "openai", "anthropic")
+"""What graphs, tools and models stand on."""
+
+
+def loaded(names: Sequence[str], code: str, *arguments: str, folder: Path | None = None) -> str:
+    """Those of the modules that an interpreter of its own has loaded after the code."""
+    code = f"import sys\n{code}\nprint([name for name in {names!r} if name in sys.modules])"
+    variables = environment(folder) if folder else None
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=variables, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
 def test_help_configuration_and_version_load_nothing_heavy() -> None:
-    code = (
-        "import sys; import perdure.cli; "
-        "print([n for n in ('langgraph', 'langchain_core', 'fastapi', 'apsw', 'pydantic', 'mcp') if n in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
+    assert loaded((*AGENTS, "fastapi", "apsw", "pydantic"), "import perdure.cli") == "[]"
 
 
 def test_a_backup_loads_neither_langgraph_nor_the_engine() -> None:
-    code = (
-        "import sys; import perdure.cli, perdure.runtime.files; "
-        "print([n for n in ('langgraph', 'langchain_core', 'fastapi', 'mcp', 'perdure.engine') if n in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == "[]"
+    assert loaded((*AGENTS, "fastapi", "perdure.engine"), "import perdure.cli, perdure.runtime.files") == "[]"
+
+
+def test_a_gateway_loads_nothing_that_agents_stand_on() -> None:
+    names = (*AGENTS, "perdure.engine", "perdure.graph")
+    assert loaded(names, "import perdure.cli, perdure.runtime.gateway") == "[]"
+
+
+def test_a_command_that_asks_a_server_loads_nothing_heavy(tmp_path: Path) -> None:
+    database = tmp_path / "perdure.db"
+    commands = ("conversations list", "turns list", "approvals list", "tokens list", "tokens revoke ada", "audit")
+    code = """
+from perdure.cli import program
+for command in sys.argv[2:]:
+    words = command.split()
+    program(words[0])([*words, "--database", sys.argv[1]], standalone_mode=False)
+"""
+    database.touch()
+    lock = DatabaseLock(database, Holder(os.getpid(), "here", "boot", "1"))
+    try:
+        with answering() as (address, asked):
+            (tmp_path / "token").write_text("secret")
+            lock.announce(address, tmp_path / "token")
+            names = (*AGENTS, "fastapi", "apsw", "perdure.runtime")
+            assert loaded(names, code, str(database), *commands, folder=tmp_path) == "[]"
+        assert asked == ["conversations", "turns", "approvals", "tokens", "tokens/ada", "audit"]
+    finally:
+        lock.release()
+
+
+@contextmanager
+def answering() -> Iterator[tuple[str, list[str]]]:
+    """A server on which there is nothing. Yields its address and, for each request, what it was asked for."""
+    asked: list[str] = []
+
+    class Nothing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b'{"items": [], "next": null}'
+            asked.append(urlsplit(self.path).path.removeprefix("/api/"))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_DELETE = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Nothing) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_without_a_database_a_read_and_a_write_say_which_command_to_run(tmp_path: Path) -> None:
