@@ -22,8 +22,9 @@ _ADDRESS_SECRET = re.compile(r"(://)[^/@\s]+@")
 
 
 def in_place(change: Change) -> bool:
-    """Whether an engine can change it while the container lives."""
-    return change.attribute.startswith(_IN_PLACE)
+    """Whether an engine can change it while the container lives. A limit can be set and changed, but not taken away."""
+    lifted = change.attribute.startswith("limits.") and change.wants == NONE
+    return change.attribute.startswith(_IN_PLACE) and not lifted
 
 
 def differences(wanted: Container, real: Container, *, image_id: str | None) -> tuple[Change, ...]:

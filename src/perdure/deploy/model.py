@@ -331,8 +331,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class CarryData:
-    """What lies in a container at /data goes into a volume before the container goes: stop it, copy, verify, and only when its
-    successor is well remove it; on any failure start it again."""
+    """With REPLACE: what lies in a container at /data goes into a volume before the container goes: stop it, copy, verify, and
+    only when its successor is well remove it; on any failure start it again."""
 
     container: str
     volume: str

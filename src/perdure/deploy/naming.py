@@ -7,6 +7,8 @@ import re
 from perdure.deploy.model import LABEL_NAME, LABEL_PROJECT, LABEL_ROLE, Role
 
 DEFAULT_PROJECT = "perdure"
+NEXT = ".next"
+"""Ends the name of a container that is about to take another's place."""
 
 
 def container_name(project: str, role: Role, name: str | None = None) -> str:

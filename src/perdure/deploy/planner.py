@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from perdure.deploy import naming
 from perdure.deploy.differences import LABELS_OF_OURS, differences, in_place
 from perdure.deploy.model import (
     DATA_FOLDER,
-    LABEL_NAME,
     LABEL_PROJECT,
     LABEL_ROLE,
     Action,
@@ -31,6 +29,7 @@ from perdure.deploy.model import (
     Wanted,
     digest_of,
 )
+from perdure.deploy.naming import NEXT
 from perdure.errors import ConfigurationError
 
 _WITH_DATABASE = frozenset({Role.SERVER, Role.AGENT, Role.GATEWAY})
@@ -38,9 +37,9 @@ _WITH_DATABASE = frozenset({Role.SERVER, Role.AGENT, Role.GATEWAY})
 
 
 def plan(wanted: Wanted, real: Real) -> Plan:
-    """Raises ConfigurationError where something that is needed belongs to another project, or is not there and nobody here may
-    make it."""
-    problems = [*_foreign(wanted, real), *_missing(wanted, real)]
+    """Raises ConfigurationError where something that is needed belongs to another project, where it is not there and nobody here
+    may make it, and where data would be lost."""
+    problems = [*_foreign(wanted, real), *_missing(wanted, real), *_losing(wanted, real)]
     if problems:
         raise ConfigurationError(problems)
     return Plan(
@@ -53,13 +52,19 @@ def plan(wanted: Wanted, real: Real) -> Plan:
 
 
 def veiled(wanted: Wanted, real: Real) -> Real:
-    """The real state in which every variable that the project does not know to be plain is a secret: what somebody set by hand
-    may be one."""
+    """The real state as it may be told: of images those that matter here alone; and every variable that the project does not know
+    to be plain is a secret: what somebody set by hand may be one."""
     plain = {
         container.name: {each.name for each in container.environment if not each.secret}
         for container in wanted.containers
     }
-    return replace(real, containers=tuple(_veiled(each, plain.get(each.name, set())) for each in real.containers))
+    named = {image.reference for image in wanted.images}
+    used = {container.image_id for container in real.containers}
+    return replace(
+        real,
+        images=tuple(image for image in real.images if image.reference in named or image.id in used),
+        containers=tuple(_veiled(each, plain.get(each.name, set())) for each in real.containers),
+    )
 
 
 def _veiled(container: Container, plain: set[str]) -> Container:
@@ -95,6 +100,19 @@ def _missing(wanted: Wanted, real: Real) -> Iterator[str]:
             )
 
 
+def _losing(wanted: Wanted, real: Real) -> Iterator[str]:
+    names = {container.name for container in wanted.containers}
+    for container in real.containers:
+        if container.name in names or container.name.endswith(NEXT):
+            continue
+        if container.role in _WITH_DATABASE and container.data is None:
+            yield (
+                f"The project does not have {container.name} any more, but its {DATA_FOLDER} {_lies(container)} and would be lost. "
+                f"Put it back into the project file and apply: its data is then carried into a volume, which stays when it goes. "
+                f"Or, if nobody needs it: docker rm -f {container.name}"
+            )
+
+
 def _kept(wanted: Wanted, real: Real) -> Iterator[str]:
     names = {volume.name for volume in wanted.volumes}
     for volume in sorted(real.volumes, key=lambda each: each.name):
@@ -115,7 +133,11 @@ def _actions(wanted: Wanted, real: Real) -> Iterator[Action]:
         if real.volume(volume.name) is None
     )
     names = {container.name for container in wanted.containers}
-    yield from (_remove(container, wanted, real) for container in real.containers if container.name not in names)
+    yield from (
+        Action(Kind.REMOVE, Subject.CONTAINER, container.name, _not_wanted(container))
+        for container in real.containers
+        if container.name not in names
+    )
     renewed = frozenset(action.name for action in networks if action.kind is Kind.REPLACE)
     for container in wanted.containers:
         yield from _container(container, wanted, real, renewed)
@@ -124,6 +146,12 @@ def _actions(wanted: Wanted, real: Real) -> Iterator[Action]:
         for network in real.networks
         if wanted.network(network.name) is None
     )
+
+
+def _not_wanted(container: Container) -> str:
+    if container.name.endswith(NEXT):
+        return "An apply that was interrupted left it; the next one settles it first."
+    return "The project has no such container any more."
 
 
 def _make_image(image: Image) -> Action:
@@ -216,15 +244,3 @@ def _lies(container: Container) -> str:
     if data is None:
         return "lies in the container itself"
     return f"lies in the {'volume' if data.kind == 'volume' else 'folder'} {data.source}"
-
-
-def _remove(container: Container, wanted: Wanted, real: Real) -> Action:
-    """Its data stays: in its volume; or, where there is none, in one that is wanted or was made for it before."""
-    reason = "The project has no such container any more."
-    if container.role not in _WITH_DATABASE or container.data is not None:
-        return Action(Kind.REMOVE, Subject.CONTAINER, container.name, reason)
-    words = ("agent", container.labels.get(LABEL_NAME, "")) if container.role == Role.AGENT else (str(container.role),)
-    volume = naming.data_volume(wanted.project, *words)
-    carry = CarryData(container.name, volume, volume_exists=real.volume(volume) is not None)
-    reason += f" Its {DATA_FOLDER} {_lies(container)} and is carried into the volume {volume}."
-    return Action(Kind.REMOVE, Subject.CONTAINER, container.name, reason, carry_data=carry)
