@@ -10,6 +10,7 @@ import hashlib
 import ipaddress
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,6 +88,13 @@ def describe(settings: Settings, deploy: DeploySettings, known: Known) -> Descri
     if problems:
         raise ConfigurationError(problems)
     return describing.all()
+
+
+def outline(settings: Settings, deploy: DeploySettings) -> Wanted:
+    """What containers there are, by name, role and labels, for who only looks: no secret is needed and no file is read. Nothing
+    can be made or compared by it."""
+    known = Known(defaultdict(str), ProjectFiles(settings.import_paths[0]), "")
+    return _Describing(settings, deploy, known).all().wanted
 
 
 def _missing_secrets(settings: Settings, deploy: DeploySettings, environ: Mapping[str, str]) -> Iterator[str]:

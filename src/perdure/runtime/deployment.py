@@ -1,0 +1,114 @@
+"""A project and the engine that it is deployed to, put together: what is wanted, by which token, and what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perdure.config import DeploySettings, Settings
+from perdure.deploy.docker import DockerEngine
+from perdure.deploy.engine import Engine
+from perdure.deploy.files import read_files
+from perdure.deploy.model import SECRETS_FOLDER, TOKEN_FILE, TOKEN_NAME, Container, Plan, Real, Wanted
+from perdure.deploy.planner import plan
+from perdure.deploy.project import Description, Known, describe, outline
+from perdure.deploy.sources import recipe
+from perdure.deploy.token import keep_token, new_token, read_token, token_file
+from perdure.settings.deployment import load_deployment
+
+SMALL = 65_536
+
+
+def open_engine(deploy: DeploySettings) -> DockerEngine:
+    """Use as `async with`. The settings know one platform."""
+    assert deploy.platform == "docker", "settings refuse others"
+    return DockerEngine()
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A plan, and what it was made from."""
+
+    plan: Plan
+    description: Description
+    real: Real
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """One project as its file says it now."""
+
+    settings: Settings
+    deploy: DeploySettings
+    environ: Mapping[str, str]
+
+    @property
+    def folder(self) -> Path:
+        assert self.settings.project is not None, "a deployment has a project file"
+        return self.settings.project.parent
+
+    @property
+    def token_file(self) -> Path:
+        return token_file(self.deploy, self.folder)
+
+    @property
+    def outline(self) -> Wanted:
+        return outline(self.settings, self.deploy)
+
+    async def plan(self, engine: Engine) -> Made:
+        """Makes nothing. Raises ConfigurationError, EngineError."""
+        description = await self.describe(await self.token(engine))
+        real = await engine.read(description.wanted)
+        return Made(plan(description.wanted, real), description, real)
+
+    async def describe(self, token: str | None) -> Description:
+        without = [path for path in (self.settings.token_file, self.deploy.gateway.token_file) if path is not None]
+        files = await asyncio.to_thread(read_files, self.folder, self.deploy.exclude, without=without)
+        return describe(
+            self.settings, self.deploy, Known(self.environ, files, await asyncio.to_thread(self._recipe), token)
+        )
+
+    def _recipe(self) -> str:
+        """Who builds nothing needs no sources."""
+        builds = self.deploy.image is None or self.deploy.transport == "nats"
+        return recipe() if builds else ""
+
+    # -- the token ----------------------------------------------------------------------------------------------------
+
+    async def token(self, engine: Engine) -> str | None:
+        """That of the file; else, where the file is not on this machine, that which the deployment runs with; None: there is
+        none yet."""
+        here = await asyncio.to_thread(read_token, self.token_file)
+        return here if here is not None else await _token_in(engine, self.outline)
+
+    async def keep_token(self, engine: Engine) -> str:
+        """Makes one when there is none; it is in its file afterwards."""
+        token = await self.token(engine) or new_token()
+        return await asyncio.to_thread(keep_token, self.token_file, token)
+
+
+def load(project: str | None, environ: Mapping[str, str], folder: Path) -> Deployment:
+    """Raises ConfigurationError with all that is wrong with the project file."""
+    return Deployment(*load_deployment(project, environ, folder), environ)
+
+
+async def _token_in(engine: Engine, wanted: Wanted) -> str | None:
+    real = await engine.read(wanted)
+    holder = next((each for each in real.containers if _has_secrets(each)), None)
+    if holder is None:
+        return None
+    with io.BytesIO() as taken:
+        await engine.take_out(holder.name, TOKEN_FILE, taken)
+        taken.seek(0)
+        with tarfile.open(fileobj=taken) as tar:
+            member = next((each for each in tar if each.isfile() and Path(each.name).name == TOKEN_NAME), None)
+            content = None if member is None else tar.extractfile(member)
+            return None if content is None else content.read(SMALL).decode("ascii", "replace").strip() or None
+
+
+def _has_secrets(container: Container) -> bool:
+    return any(mount.target == SECRETS_FOLDER and mount.kind == "volume" for mount in container.mounts)
