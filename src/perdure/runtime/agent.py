@@ -8,7 +8,7 @@ Stop: no new turns, drain → the bridge tells what it still can, and leaves →
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 
 import structlog
@@ -34,6 +34,8 @@ class AgentRuntime(Runtime):
     """One agent: see `perdure.settings.shapes.for_agent`."""
 
     bridge: Bridge | None = None
+    not_served: Sequence[str] = ()
+    """What stands in the database and is no gateway's to see."""
 
     async def _open_transport(self) -> Transport:
         self.bridged = Bridged(self.local)
@@ -41,6 +43,9 @@ class AgentRuntime(Runtime):
 
     async def _listen(self) -> None:
         settings = self.settings
+        self.not_served = not_served(settings.default_agent, await self.store.conversations_by_agent())
+        for told in self.not_served:
+            log.warning("conversations_not_served", problem=told)
         names, agent = Names(settings.nats_prefix, settings.namespace), settings.default_agent
         self.connection = Connection(settings, name=f"perdure agent {agent}", inbox=names.inbox("agent", agent))
         self._stack.push_async_callback(self.connection.close)
@@ -61,7 +66,8 @@ class AgentRuntime(Runtime):
         self._hopeless.append((self.bridge.namesake.displaced, self.bridge.namesake.refusal))
 
     def warnings(self) -> Sequence[str]:
-        return (*super().warnings(), *(self.bridge.problems() if self.bridge is not None else ()))
+        problems = self.bridge.problems() if self.bridge is not None else ()
+        return (*super().warnings(), *self.not_served, *problems)
 
     async def _drain(self) -> None:
         if self.bridge is not None:
@@ -72,6 +78,18 @@ class AgentRuntime(Runtime):
         return create_health_app(
             self.port, self.settings, self.access, streams=self.streams, statistics=self.store.statistics
         )
+
+
+def not_served(agent: str, held: Mapping[str, tuple[int, int]]) -> Sequence[str]:
+    """`held`: conversations and unended turns of each agent in the database. A sentence for each that is missed: it has turns
+    that wait, or stands here instead of this process's agent. The rest of a copied database is nobody's concern."""
+    return [
+        f"This database holds {conversations:,} conversations of the agent {other!r}, {unended:,} turns of it have not ended, and "
+        f"this process serves {agent!r}: no gateway shows them, and nobody drives their turns. Start it with --agent-name "
+        f"{other}, or beside this one a second process of that name with a copy of this file."
+        for other, (conversations, unended) in held.items()
+        if other != agent and (unended or agent not in held)
+    ]
 
 
 async def serve(settings: Settings) -> None:

@@ -20,7 +20,7 @@ from perdure.runtime.locks import writer_of
 from perdure.runtime.nats import examine_nats
 from perdure.runtime.people import examine_people
 from perdure.runtime.ports import free, taken
-from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
+from perdure.store.sqlite.database import APPLICATION_ID, REPLICA_ID, open_reader, other_kind, refusals, scalar
 from perdure.store.sqlite.faults import is_full
 from perdure.store.sqlite.file_systems import unsafe_file_system
 from perdure.store.sqlite.lock import Holder, read_lock
@@ -142,8 +142,11 @@ def _content(path: Path) -> Finding:
         with refusals(path):
             if path.stat().st_size == 0:
                 return Finding("database", True, f"{path} is empty; the next start fills it")
-            if scalar(connection, "PRAGMA application_id") != APPLICATION_ID:
-                return Finding("database", False, f"{path} is the database of another program.", "--database PATH")
+            mark = scalar(connection, "PRAGMA application_id")
+            if mark == REPLICA_ID:
+                return _copy(connection, path)
+            if mark != APPLICATION_ID:
+                return Finding("database", False, f"{path} {other_kind(mark)}", "--database PATH")
             schema, newest = scalar(connection, "PRAGMA user_version"), len(known())
             if schema > newest:
                 return Finding(
@@ -159,6 +162,15 @@ def _content(path: Path) -> Finding:
             return Finding("database", True, f"{path} is whole (schema {schema}, {size // 1_000:,} kB)")
     finally:
         connection.close()
+
+
+def _copy(connection: apsw.Connection, path: Path) -> Finding:
+    """Of a gateway. Nothing in it but its named tokens is lost with it."""
+    verdict = scalar(connection, "PRAGMA integrity_check(1)")
+    if verdict == "ok":
+        return Finding("database", True, f"{path} is whole: the file of a gateway, a copy of its agents' journals")
+    mend = f"stop the gateway and move {path} away: the copy is made again (named tokens: perdure tokens create)"
+    return Finding("database", False, f"{path}, the file of a gateway, is damaged ({verdict}).", mend)
 
 
 # -- the server -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from perdure.errors import DatabaseUnusable
 from perdure.store.sqlite.backup import copy_into, restore_database
-from perdure.store.sqlite.database import APPLICATION_ID, open_reader, refusals, scalar
+from perdure.store.sqlite.database import APPLICATION_ID, open_reader, other_kind, refusals, scalar
 from perdure.store.sqlite.lock import Holder
 from perdure.store.sqlite.migrations import known
 
@@ -24,8 +24,9 @@ def _copy(database: Path, target: Path) -> None:
     connection = open_reader(database)
     try:
         with refusals(database):
-            if scalar(connection, "PRAGMA application_id") != APPLICATION_ID:
-                raise DatabaseUnusable(f"{database} is not a Perdure database. Name another file with --database.")
+            mark = scalar(connection, "PRAGMA application_id")
+            if mark != APPLICATION_ID:
+                raise DatabaseUnusable(f"{database} {other_kind(mark)}")
             copy_into(connection, target)
     finally:
         connection.close()

@@ -88,9 +88,14 @@ class Gateway(Process):
         self.keep_pruned(self.replica.prune)
 
     async def _open_replica(self) -> SQLiteReplica:
-        assert self.settings.database is not None, "loaded settings name a database"
+        settings = self.settings
+        assert settings.database is not None, "loaded settings name a database"
         return await open_replica(
-            self.settings.database, notify=self.local, clock=self.clock, version=version("perdure")
+            settings.database,
+            notify=self.local,
+            clock=self.clock,
+            version=version("perdure"),
+            place=f"{settings.nats_prefix}.{settings.namespace}",
         )
 
     async def _serve(self) -> None:

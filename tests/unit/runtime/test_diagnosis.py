@@ -18,10 +18,13 @@ import structlog
 
 from perdure.api.auth import hash_of, new_secret
 from perdure.clock import SystemClock
+from perdure.errors import DatabaseUnusable
 from perdure.runtime.diagnosis import diagnose
+from perdure.runtime.files import backup
 from perdure.runtime.finding import Finding
 from perdure.settings import load
 from perdure.store.sqlite.lock import DatabaseLock, Holder
+from perdure.store.sqlite.replica import open_replica
 from perdure.store.sqlite.store import open_store
 from perdure.transport.local import LocalTransport
 from perdure.turns import Limits, Role
@@ -52,6 +55,14 @@ async def test_an_empty_folder_and_a_fresh_database_are_well(tmp_path: Path) -> 
     assert await wrong(tmp_path) == []
     await make_database(tmp_path / "perdure.db")
     assert await wrong(tmp_path) == []
+
+
+async def test_the_file_of_a_gateway_is_looked_at_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "perdure.db"
+    await (await open_replica(path, notify=LocalTransport(), clock=SystemClock())).close()
+    assert await wrong(tmp_path) == []
+    with pytest.raises(DatabaseUnusable, match="file of a gateway"):
+        await backup(path, tmp_path / "copy.db")
 
 
 @pytest.mark.parametrize(

@@ -146,8 +146,12 @@ def refuse_foreign(connection: apsw.Connection, path: Path, application_id: int)
     empty = scalar(connection, "SELECT count(*) FROM sqlite_schema") == 0
     if mark == application_id or (empty and mark == 0):
         return
-    reason = _OTHER_KINDS.get(mark, "is the database of another program. Name another file with --database.")
-    raise DatabaseUnusable(f"{path} {reason}")
+    raise DatabaseUnusable(f"{path} {other_kind(mark)}")
+
+
+def other_kind(mark: int) -> str:
+    """What a file with this application id is, where another one is wanted, and what to do."""
+    return _OTHER_KINDS.get(mark, "is the database of another program. Name another file with --database.")
 
 
 _OTHER_KINDS = {

@@ -793,6 +793,13 @@ WHERE (:scope IS NULL OR owner = :scope) AND (:agent IS NULL OR agent = :agent) 
 SELECT status, count(*) AS turns FROM turns INDEXED BY turns_by_status
 WHERE owner = :scope AND (:agent IS NULL OR agent = :agent) GROUP BY status
 
+-- conversations_by_agent --
+-- Whose conversations there are, with how many, and how many of their turns have not ended.
+SELECT c.agent, count(*) AS conversations, (
+    SELECT count(*) FROM turns t
+    WHERE t.agent = c.agent AND t.status IN ('waiting', 'queued', 'running', 'parked')) AS unended
+FROM conversations c GROUP BY c.agent
+
 -- workers --
 -- The processes that have not ended and drive turns, and this one, with how many turns each drives (of an owner, or of all).
 SELECT b.owner, b.version, b.started_at, (

@@ -192,6 +192,15 @@ class Reading:
     async def unclean_boots(self, since: datetime) -> int:
         return await self._number("boots_unclean", "boots", since=micros(since), number=self._owner.boot)
 
+    async def conversations_by_agent(self) -> Mapping[str, tuple[int, int]]:
+        """How many conversations each agent has here, and how many of their turns have not ended."""
+
+        def read(connection: apsw.Connection) -> Mapping[str, tuple[int, int]]:
+            rows = QUERIES.all(connection, "conversations_by_agent")
+            return {row["agent"]: (row["conversations"], row["unended"]) for row in rows}
+
+        return await self._readers.run(read)
+
     async def _number(self, query: str, column: str, **bindings: Any) -> int:
         def read(connection: apsw.Connection) -> int:
             row = QUERIES.one(connection, query, **bindings)

@@ -9,7 +9,7 @@ from perdure.clock import Clock
 from perdure.errors import DatabaseUnusable, StorageError
 from perdure.store.sqlite.checkpointer import Checkpoints
 from perdure.store.sqlite.claims import Owner
-from perdure.store.sqlite.database import APPLICATION_ID, damage, open_reader, refusals, scalar
+from perdure.store.sqlite.database import APPLICATION_ID, damage, open_reader, other_kind, refusals, scalar
 from perdure.store.sqlite.migrations import known
 from perdure.store.sqlite.readers import Readers
 from perdure.store.sqlite.reading import Reading
@@ -60,7 +60,7 @@ def _examined(path: Path) -> str | None:
 def _refuse_unreadable(path: Path, mark: int, schema: int) -> None:
     newest = len(known())
     if mark != APPLICATION_ID:
-        raise DatabaseUnusable(f"{path} is not a Perdure database. Name another file with --database.")
+        raise DatabaseUnusable(f"{path} {other_kind(mark)}")
     if schema > newest:
         raise DatabaseUnusable(
             f"{path} was written by a newer Perdure (schema {schema}, this one knows {newest}). Upgrade Perdure."

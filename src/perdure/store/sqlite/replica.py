@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.clock import Clock
+from perdure.errors import DatabaseUnusable
 from perdure.events import Event
 from perdure.replication import Dispatch, JournalRows, Position, StoredTranscript, StreamPosition
 from perdure.store.base import Notify
@@ -33,17 +34,30 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 async def open_replica(
-    path: Path, *, notify: Notify, clock: Clock, version: str = "", allow_unsafe_file_system: bool = False
+    path: Path,
+    *,
+    notify: Notify,
+    clock: Clock,
+    version: str = "",
+    place: str | None = None,
+    allow_unsafe_file_system: bool = False,
 ) -> SQLiteReplica:
     """Locks, opens and migrates the gateway's file, makes it where it is missing, and notes this start. Ended by `close`.
 
-    Raises DatabaseUnusable with what to do, also for the file of an agent (or of a server that is both in one): a gateway
-    needs one of its own.
+    `place`: where its agents are, `prefix.namespace`. Raises DatabaseUnusable with what to do, also for the file of an agent
+    (or of a server that is both in one) and of a gateway of another place: a gateway needs one of its own.
     """
     opened = await open_database(
         path, REPLICA, clock=clock, version=version, allow_unsafe_file_system=allow_unsafe_file_system
     )
-    return SQLiteReplica(opened, clock=clock, notify=notify)
+    replica = SQLiteReplica(opened, clock=clock, notify=notify)
+    if place is not None:
+        try:
+            await replica.check_place(place)
+        except BaseException:
+            await replica.close()
+            raise
+    return replica
 
 
 class SQLiteReplica(House):
@@ -51,6 +65,22 @@ class SQLiteReplica(House):
 
     def __init__(self, opened: Opened, *, clock: Clock, notify: Notify) -> None:
         super().__init__(opened, _inline, Limits(), clock=clock, notify=notify)
+
+    async def check_place(self, place: str) -> None:
+        """Its agents are of this place from now on. Raises DatabaseUnusable when they are of another one."""
+
+        def transaction(connection: apsw.Connection) -> str:
+            COPIES.run(connection, "place_set", name=place)
+            row = COPIES.one(connection, "place")
+            assert row is not None
+            return str(row["name"])
+
+        held = await self._commit(transaction)
+        if held != place:
+            raise DatabaseUnusable(
+                f"{self.path} holds copies of the agents of {held} (prefix and namespace); this gateway is one of {place}. Name "
+                "another file with --database."
+            )
 
     # -- the copy -----------------------------------------------------------------------------------------------------
 

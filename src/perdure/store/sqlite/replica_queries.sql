@@ -30,6 +30,14 @@ ON CONFLICT (one) DO UPDATE SET
 -- Where to read on.
 SELECT stream, seq FROM stream_position
 
+-- place_set --
+-- Whose agents these are copies of: told once.
+INSERT INTO place (one, name) VALUES (1, :name) ON CONFLICT (one) DO NOTHING
+
+-- place --
+-- Whose agents these are copies of.
+SELECT name FROM place
+
 -- == conversations ==
 
 -- conversation_copied --

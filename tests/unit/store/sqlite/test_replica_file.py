@@ -65,6 +65,16 @@ async def test_a_gateway_does_not_take_an_agents_file_nor_an_agent_a_gateways(tm
     await again.close()
 
 
+async def test_a_gateway_does_not_take_the_file_of_one_of_another_namespace(tmp_path: Path) -> None:
+    """Its copies would be shown as if they were of agents here, and agents of the same name would be taken for them."""
+    path = tmp_path / "gateway.db"
+    for place in (None, "perdure.default", "perdure.default"):
+        await (await open_replica(path, clock=FakeClock(), notify=Heard(), place=place)).close()
+    with pytest.raises(DatabaseUnusable, match=r"agents of perdure\.default"):
+        await open_replica(path, clock=FakeClock(), notify=Heard(), place="perdure.other")
+    await (await open_replica(path, clock=FakeClock(), notify=Heard(), place="perdure.default")).close()
+
+
 def test_every_query_of_the_copy_is_understood_by_sqlite(connection: Connection) -> None:
     for name in COPIES:
         connection.execute(f"EXPLAIN {COPIES[name]}", _Anything())
