@@ -3,6 +3,7 @@
 import { address } from "../app/base";
 import { isRecord, parseJson } from "../fold/json";
 import type { ErrorEnvelope } from "./schema";
+import { hear } from "./skew";
 
 /** What the server refused, in its own words, or `UNREACHABLE` when there was no answer. */
 export class ApiError extends Error {
@@ -52,7 +53,9 @@ async function answered(path: string, init: RequestInit): Promise<string> {
   let response: Response;
   let text: string;
   try {
+    const asked = Date.now();
     response = await request(path, init);
+    hear(response.headers.get("Date"), asked);
     text = await response.text();
   } catch (error) {
     if (init.signal?.aborted) throw error;

@@ -16,12 +16,14 @@ interface Props {
   /** A turn is active: what is sent waits behind it. */
   busy?: boolean;
   hint?: string | undefined;
+  /** Why something waits. */
+  held?: ReactNode;
   /** ↑ in the empty field: the last message is edited. */
   onUp?: (() => void) | undefined;
   children?: ReactNode;
 }
 
-export function Composer({ conversation, json, send, busy = false, hint, onUp, children }: Props) {
+export function Composer({ conversation, json, send, busy = false, hint, held, onUp, children }: Props) {
   const t = useWords();
   const [draft, setDraft] = useDraft(draftOf(conversation));
   const [problem, setProblem] = useState("");
@@ -49,6 +51,7 @@ export function Composer({ conversation, json, send, busy = false, hint, onUp, c
   return (
     <form className={styles.composer} onSubmit={submit}>
       {hint && <p className={styles.hint}>{hint}</p>}
+      {held}
       {problem ? <p className="error">{problem}</p> : <ErrorText error={send.error} />}
       <div className={styles.box}>
         <textarea

@@ -15,7 +15,7 @@ import { Header } from "./Header";
 import { OpenCards } from "./OpenCards";
 import { StateView } from "./StateView";
 import { Transcript } from "./Transcript";
-import { TurnButtons } from "./TurnButtons";
+import { ActionsHeld, TurnButtons } from "./TurnButtons";
 import { Unfollowed } from "./Unfollowed";
 import { type Conversation as Told, useConversation } from "./useConversation";
 import { type Sending, useSend } from "./useSend";
@@ -76,10 +76,12 @@ function Foot({ id, told, branching, send }: FootProps) {
   const foreign = transcript && me && transcript.owner !== (me.admin ? "local" : me.name);
   const lastSaid = items.findLast((each) => each.kind === "user" && !each.pending);
   const buttons = <TurnButtons current={current} resumable={transcript?.resumable ?? false} actions={actions} />;
+  const held = <ActionsHeld actions={actions} />;
   if (foreign) {
     return (
       <div className={styles.foreign}>
         <p>{t.chat.foreign(transcript.owner)}</p>
+        {held}
         {buttons}
       </div>
     );
@@ -90,6 +92,7 @@ function Foot({ id, told, branching, send }: FootProps) {
       json={agents?.items.find((each) => each.name === transcript?.agent)?.input === "json"}
       send={send}
       busy={active}
+      held={held}
       hint={active ? (current.status === "parked" ? t.chat.parkedHint : t.chat.queueHint) : undefined}
       onUp={lastSaid ? () => branching.edit(lastSaid.key) : undefined}
     >

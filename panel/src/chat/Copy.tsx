@@ -10,7 +10,7 @@ export function Copy({ transcript, reach }: { transcript: Transcript | undefined
   if (!transcript || told === undefined || told === "reachable") return null;
   return (
     <p className={styles.copy} data-copy={transcript.reach !== "reachable"} role="status">
-      {t.chat.away[told]} {t.chat.awayParts}
+      {t.chat.away[told]} {t.chat.copied}
     </p>
   );
 }

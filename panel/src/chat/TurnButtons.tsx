@@ -28,7 +28,6 @@ export function TurnButtons({ current, resumable, actions }: Props) {
         >
           {t.chat.stop}
         </button>
-        <Held of={actions.asked.stop} says={t.chat.stopHeld} />
         <ErrorText error={actions.error} />
       </>
     );
@@ -39,8 +38,18 @@ export function TurnButtons({ current, resumable, actions }: Props) {
       <button type="button" disabled={actions.resuming} onClick={actions.resume}>
         {resumeWord(current, t)}
       </button>
-      <Held of={actions.asked.resume} />
       <ErrorText error={actions.error} />
+    </>
+  );
+}
+
+/** Why Stop, or Resume, has no effect yet. */
+export function ActionsHeld({ actions }: { actions: TurnActions }) {
+  const t = useWords();
+  return (
+    <>
+      <Held of={actions.asked.stop} says={t.chat.stopHeld} />
+      <Held of={actions.asked.resume} />
     </>
   );
 }

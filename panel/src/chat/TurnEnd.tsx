@@ -1,6 +1,7 @@
 import type { TurnSummary } from "../api/schema";
 import { ErrorText } from "../app/Failed";
 import { Held } from "../app/Held";
+import { useAway } from "../app/reach";
 import { ago, count } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -10,13 +11,14 @@ import { useTurnActions } from "./useTurnActions";
 /** Below a turn: what became of it, what it used, or that it waits. */
 export function TurnEnd({ turn }: { turn: TurnSummary }) {
   const t = useWords();
+  const away = useAway();
   return (
     <>
       <Notice turn={turn} />
       <Usage usage={turn.usage} />
       {turn.status === "waiting" && <Waiting turn={turn} />}
       {turn.next_attempt_at && <p className={styles.usage}>{t.chat.retrying(ago(turn.next_attempt_at, t.locale))}</p>}
-      {turn.status === "running" && (
+      {turn.status === "running" && !away && (
         <p className={styles.working}>
           <span className={styles.pulse} aria-hidden="true" />
           {t.chat.working}

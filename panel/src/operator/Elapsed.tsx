@@ -1,4 +1,5 @@
 import { useEffect, useState } from "react";
+import { serverNow } from "../api/skew";
 import { between } from "../words/figures";
 import { useWords } from "../words/words";
 
@@ -13,11 +14,11 @@ export function Elapsed({ from, to, still = false }: { from: string; to: string 
 
 /** The time, every second while it is asked for. */
 export function useNow(live: boolean): number {
-  const [now, setNow] = useState(Date.now);
+  const [now, setNow] = useState(serverNow);
   useEffect(() => {
     if (!live) return;
-    setNow(Date.now());
-    const timer = setInterval(() => setNow(Date.now()), TICK_MS);
+    setNow(serverNow());
+    const timer = setInterval(() => setNow(serverNow()), TICK_MS);
     return () => clearInterval(timer);
   }, [live]);
   return now;

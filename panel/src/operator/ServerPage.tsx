@@ -48,9 +48,8 @@ export default function ServerPage() {
           <Agent key={agent.name} agent={agent} />
         ))}
       </section>
-      {away && <p className={styles.hint}>{t.server.awayParts}</p>}
-      {server && <Workers workers={server.workers} />}
-      {server && <McpServers servers={server.mcp_servers} />}
+      {server && <Workers workers={server.workers} away={away} />}
+      {server && <McpServers servers={server.mcp_servers} away={away} />}
       {server?.database && <Database database={server.database} />}
       {metrics && <Numbers metrics={metrics} />}
       {me && (

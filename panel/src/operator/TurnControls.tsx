@@ -3,8 +3,7 @@ import { ENDED } from "../api/queries";
 import type { TurnReply } from "../api/schema";
 import { Dialog } from "../app/Dialog";
 import { ErrorText } from "../app/Failed";
-import { Held } from "../app/Held";
-import { resumeWord } from "../chat/TurnButtons";
+import { ActionsHeld, resumeWord } from "../chat/TurnButtons";
 import { useTurnActions } from "../chat/useTurnActions";
 import type { Words } from "../words/en";
 import { useWords } from "../words/words";
@@ -37,8 +36,7 @@ export function TurnControls({ turn }: { turn: TurnReply }) {
           {resume.word}
         </button>
       )}
-      <Held of={actions.asked.stop} says={t.chat.stopHeld} />
-      <Held of={actions.asked.resume} />
+      <ActionsHeld actions={actions} />
       <ErrorText error={actions.error} />
       {asked && (
         <Dialog title={asked.title} onClose={close}>

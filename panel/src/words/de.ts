@@ -133,13 +133,12 @@ export const de: Words = {
     interruptedNotice: "Der Lauf wurde unterbrochen",
     cancelledNotice: "Abgebrochen",
     away: {
-      unreachable: "Der Agent antwortet gerade nicht. Du siehst die Kopie dieses Servers; es geht von selbst weiter.",
-      disconnected:
-        "Dieser Server hat NATS verloren, über das er den Agenten erreicht. Du siehst seine Kopie; es geht von selbst weiter.",
+      unreachable: "Der Agent antwortet gerade nicht.",
+      disconnected: "Dieser Server hat NATS verloren, über das er den Agenten erreicht.",
     },
-    awayParts: "Zweige, Checkpoints und der JSONL-Export sind allein beim Agenten und kommen mit ihm zurück.",
+    copied: "Dies ist eine Kopie, ohne Zweige, Checkpoints und JSONL-Export. Alles geht von selbst weiter.",
     unfollowed:
-      "Dieser Server hat lange auf das Ende dieses Laufs gewartet und verfolgt ihn nicht mehr. Der Agent arbeitet weiter daran.",
+      "Dieser Server hat lange auf das Ende dieses Laufs gewartet und verfolgt ihn nicht mehr. Der Agent arbeitet vielleicht noch daran.",
     askAgain: "Noch einmal fragen",
     noAgent: "Noch kein Agent hat sich gemeldet. Er erscheint hier, sobald einer gestartet ist: perdure agent",
     partial: "hier abgebrochen",
@@ -368,7 +367,8 @@ export const de: Words = {
       connected: "NATS, über das die Agenten erreicht werden, ist verbunden.",
       lost: "NATS, über das die Agenten erreicht werden, ist verloren. Es wird weiter versucht.",
     },
-    awayParts: "Prozesse und MCP-Server von Agenten, die weg sind, sind gerade nicht bekannt.",
+    awayWorkers: "Die von Agenten, die weg sind, sind gerade nicht bekannt.",
+    awayMcp: "Die Server von Agenten, die weg sind, sind gerade nicht bekannt.",
     agents: "Agenten",
     model: "Modell",
     uncovered: "Nicht abgedeckte Werkzeuge",

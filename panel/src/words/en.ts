@@ -133,13 +133,12 @@ export const en = {
     interruptedNotice: "The turn was interrupted",
     cancelledNotice: "Cancelled",
     away: {
-      unreachable: "The agent does not answer now. You see this server’s copy; it goes on by itself.",
-      disconnected:
-        "This server has lost NATS, over which it reaches the agent. You see its copy; it goes on by itself.",
+      unreachable: "The agent does not answer now.",
+      disconnected: "This server has lost NATS, over which it reaches the agent.",
     },
-    awayParts: "Branches, checkpoints and the JSONL export are the agent’s alone, and come back with it.",
+    copied: "This is a copy, without branches, checkpoints and JSONL export. All goes on by itself.",
     unfollowed:
-      "This server has waited long for the end of this turn and follows it no more. The agent still works on it.",
+      "This server has waited long for the end of this turn and follows it no more. The agent may still be at work on it.",
     askAgain: "Ask again",
     noAgent: "No agent has been met yet. One appears here as soon as it is started: perdure agent",
     partial: "cancelled here",
@@ -369,7 +368,8 @@ export const en = {
       connected: "NATS, over which agents are reached, is connected.",
       lost: "NATS, over which agents are reached, is lost. It is tried again.",
     },
-    awayParts: "Workers and MCP servers of agents that are away are not known now.",
+    awayWorkers: "Those of agents that are away are not known now.",
+    awayMcp: "The servers of agents that are away are not known now.",
     agents: "Agents",
     model: "Model",
     uncovered: "Tools that are not covered",

@@ -1,5 +1,7 @@
 /** Numbers and times in a person's language. */
 
+import { serverNow } from "../api/skew";
+
 const SECOND = 1_000;
 const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["day", 86_400 * SECOND],
@@ -8,7 +10,7 @@ const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["second", SECOND],
 ];
 
-export function ago(at: string, locale: string, now: number = Date.now()): string {
+export function ago(at: string, locale: string, now: number = serverNow()): string {
   const passed = Date.parse(at) - now;
   const [unit, size] = UNITS.find(([, length]) => Math.abs(passed) >= length) ?? ["second", SECOND];
   return new Intl.RelativeTimeFormat(locale, { numeric: "auto", style: "short" }).format(
@@ -38,7 +40,7 @@ export function duration(milliseconds: number, locale: string): string {
   return hours > 0 ? `${hours} h ${minutes} min` : `${minutes} min ${seconds % 60} s`;
 }
 
-export function between(from: string, to: string | null, locale: string, now: number = Date.now()): string {
+export function between(from: string, to: string | null, locale: string, now: number = serverNow()): string {
   return duration((to === null ? now : Date.parse(to)) - Date.parse(from), locale);
 }
 

@@ -97,7 +97,7 @@ def test_a_conversation_is_read_while_its_agent_is_away_and_what_is_sent_waits(
     expect(page.locator("[data-line=unreachable]")).to_be_visible()
     page.reload()
     expect(page.get_by_label("Agent", exact=True)).to_contain_text("before")
-    expect(page.locator("[data-copy=true]")).to_contain_text("You see this server’s copy")
+    expect(page.locator("[data-copy=true]")).to_contain_text("This is a copy")
     page.get_by_text("Export", exact=True).click()
     expect(page.get_by_text("JSONL: when the agent is back")).to_be_visible()
     with page.expect_download() as started:

@@ -48,7 +48,7 @@ def test_a_reload_in_the_middle_of_an_answer_changes_nothing(person: Person) -> 
 
 
 def test_a_second_tab_shows_the_same_and_can_stop_it(person: Person) -> None:
-    page = person.say(ANSWER)
+    page = person.say(LONG)
     under_way(page)
     second = person.tab(page.url)
     under_way(second)
