@@ -18,6 +18,10 @@ T = TypeVar("T")
 ASK_SECONDS = 1.0
 """For one question. An agent that is alive answers in milliseconds."""
 
+MOST_SECONDS = 16.0
+"""For one that was not answered in time again and again: a megabyte over a slow line, an agent under load. Without it a copy
+that cannot have an answer in a second would never be whole."""
+
 EVENTS_PAGE = 500
 ROWS_PAGE = 50
 MAX_EVENTS = 5_000
@@ -44,6 +48,7 @@ class Gaps:
     def __init__(self, asks: Asks, agent: str) -> None:
         self._asks = asks
         self._agent = agent
+        self._seconds = ASK_SECONDS
 
     async def rows(self, after: Position) -> JournalRows:
         return await self._rows(
@@ -134,11 +139,15 @@ class Gaps:
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
-            answer = await self._asks.call(self._agent, method, params, within_seconds=ASK_SECONDS)
-        except (AgentUnavailable, NotFound):
+            answer = await self._asks.call(self._agent, method, params, within_seconds=self._seconds)
+        except NotFound:
+            raise
+        except AgentUnavailable:
+            self._seconds = min(self._seconds * 2, MOST_SECONDS)
             raise
         except PerdureError as error:
             raise self._nonsense(f"{method}: {error.message}") from error
+        self._seconds = ASK_SECONDS
         if not isinstance(answer, Mapping):
             raise self._nonsense(f"{method} with something that is no object")
         return answer
