@@ -1,0 +1,80 @@
+"""Which files of a project go into an image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perdure.deploy.files import read_files
+from perdure.errors import ConfigurationError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (
+        "perdure.toml",
+        "tools.py",
+        "data/rates.csv",
+        "notebooks/a.ipynb",
+        ".env",
+        ".git/config",
+        "__pycache__/tools.pyc",
+        "perdure.db",
+        "perdure.db-wal",
+        "perdure.token",
+        "tls/server.key",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name)
+    return tmp_path
+
+
+def test_neither_secrets_nor_data_nor_what_is_made_again_goes_along(folder: Path) -> None:
+    assert read_files(folder).paths == ("data/rates.csv", "notebooks/a.ipynb", "perdure.toml", "tools.py")
+
+
+@pytest.mark.parametrize("glob", ["notebooks", "notebooks/", "notebooks/*", "*.ipynb"])
+def test_what_is_excluded_stays(folder: Path, glob: str) -> None:
+    assert "notebooks/a.ipynb" not in read_files(folder, [glob]).paths
+
+
+def test_a_token_file_stays_wherever_it_lies(folder: Path) -> None:
+    assert "tools.py" not in read_files(folder, without=[folder / "data" / ".." / "tools.py"]).paths
+
+
+def test_content_and_mode_are_in_the_digests(folder: Path) -> None:
+    before = read_files(folder)
+    assert read_files(folder) == before
+    (folder / "tools.py").chmod(0o755)
+    executable = read_files(folder)
+    assert executable != before
+    (folder / "tools.py").write_text("other")
+    assert read_files(folder) != executable
+
+
+def test_it_knows_what_it_holds(folder: Path) -> None:
+    files = read_files(folder)
+    assert files.holds(folder / "tools.py") and files.holds(folder / "data" / ".." / "tools.py")
+    assert files.holds(folder / "data")
+    assert not files.holds(folder / ".env") and not files.holds(folder.parent / "tools.py")
+
+
+def test_a_link_out_of_the_folder_is_refused_and_one_inside_is_followed(folder: Path) -> None:
+    (folder / "inside.py").symlink_to("tools.py")
+    assert "inside.py" in read_files(folder).paths
+    (folder / "outside").symlink_to("/etc/passwd")
+    with pytest.raises(ConfigurationError, match="leads out of the project's folder"):
+        read_files(folder)
+    assert "outside" not in read_files(folder, ["outside"]).paths
+
+
+def test_links_to_folders_and_to_nothing_are_refused(folder: Path) -> None:
+    (folder / "linked").symlink_to("data")
+    with pytest.raises(ConfigurationError, match="link to a folder"):
+        read_files(folder)
+    (folder / "linked").unlink()
+    (folder / "broken").symlink_to("nothing")
+    with pytest.raises(ConfigurationError, match="not a file that can be copied"):
+        read_files(folder)

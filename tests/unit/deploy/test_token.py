@@ -1,0 +1,48 @@
+"""The token of a deployment: made once, for nobody else's eyes."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from perdure.config import DeploySettings, GatewayDeploySettings
+from perdure.deploy.token import keep_token, new_token, password_of, read_token, token_file
+from perdure.errors import ConfigurationError
+
+
+def test_it_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    path = token_file(DeploySettings(name="shop"), tmp_path)
+    assert path == tmp_path / ".perdure" / "shop.token"
+    assert read_token(path) is None
+    token = new_token()
+    assert keep_token(path, token) == token
+    assert keep_token(path, new_token()) == token == read_token(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert sorted(each.name for each in path.parent.iterdir()) == [".gitignore", "shop.token"]
+    assert (path.parent / ".gitignore").read_text() == "*\n"
+
+
+def test_a_file_of_ones_own_is_used(tmp_path: Path) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("my-token\n")
+    path = token_file(DeploySettings(gateway=GatewayDeploySettings(token_file=own)), tmp_path)
+    assert keep_token(path, new_token()) == "my-token"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["own.txt"]
+
+
+@pytest.mark.parametrize("content", ["", "two words", "\N{SNOWMAN}"])
+def test_one_that_no_header_can_carry_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "t"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError):
+        read_token(path)
+
+
+def test_passwords_follow_from_the_token_and_differ_by_project_and_user() -> None:
+    made = {password_of(token, project, user) for token in "ab" for project in "pq" for user in "uv"}
+    assert len(made) == 8
+    assert password_of("a", "p", "u") == password_of("a", "p", "u")
+    assert all(each.isalnum() and each[0].isalpha() and len(each) == 65 for each in made)
