@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -20,6 +21,9 @@ from perdure.deploy.model import PROJECT_FOLDER, Build
 PACKAGE = Path(perdure.__file__).parent
 _BESIDE = ("Dockerfile", "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
 _NATS = {"Dockerfile": "nats.Dockerfile", "nats.lock": "nats.lock"}
+_LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
+_NAME_OF_FILE = re.compile(r"-\d.*")
+_BUILDERS = frozenset({"setuptools", "wheel", "packaging"})
 _LEFT_OUT = frozenset({"__pycache__"})
 _PAGE = PACKAGE / "panel" / "static" / "index.html"
 
@@ -35,7 +39,9 @@ def recipe() -> str:
 def write_context(build: Build, into: IO[bytes], *, wheelhouse: Path | None = None) -> None:
     """Blocks. Raises EngineError for a file that cannot be read."""
     files = _of_nats() if build.target == "nats" else _of_program()
-    files |= _wheels(wheelhouse or _beside() / "wheelhouse")
+    files |= _wheels(
+        wheelhouse or _beside() / "wheelhouse", next(files[name] for name in files if name.endswith(".lock"))
+    )
     if build.folder is not None:
         files |= {f"root{PROJECT_FOLDER}/{name}": build.folder / name for name in build.files}
     try:
@@ -66,11 +72,21 @@ def _of_nats() -> dict[str, Path]:
     return {name: here / file for name, file in _NATS.items()} | {"LICENSE": _beside() / "LICENSE"}
 
 
-def _wheels(folder: Path) -> dict[str, Path]:
-    """Nothing when there is no such folder: then packages come over the network."""
+def _wheels(folder: Path, lock: Path) -> dict[str, Path]:
+    """Those that the lock names, and what builds a package that has no wheel; nothing when there is no such folder: then packages
+    come over the network."""
     if not folder.is_dir():
         return {}
-    return {f"wheelhouse/{file.name}": file for file in _files(folder) if file.suffix in {".whl", ".gz"}}
+    named = {_plain(name) for name in _LOCKED.findall(lock.read_text(encoding="utf-8"))} | _BUILDERS
+    return {
+        f"wheelhouse/{file.name}": file
+        for file in _files(folder)
+        if file.suffix in {".whl", ".gz"} and _plain(_NAME_OF_FILE.sub("", file.name)) in named
+    }
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _beside() -> Path:
