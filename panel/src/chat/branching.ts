@@ -4,6 +4,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { createContext, useCallback, useContext, useMemo } from "react";
 import { useLocation } from "wouter";
 import { call } from "../api/client";
+import { useOnce } from "../api/once";
 import { keys } from "../api/queries";
 import { newKey, untilAnswered } from "../api/repeating";
 import type { BranchesReply, BranchPointReply, ForkReply, ForkRequest } from "../api/schema";
@@ -50,24 +51,26 @@ export function edits(conversation: string): string {
   return `edit ${conversation} `;
 }
 
-/** Makes the fork and goes there. */
+/** Makes the fork, once, and goes there if the person is still where they asked for it. */
 export function useFork(conversation: string) {
   const client = useQueryClient();
   const [, go] = useLocation();
-  return useMutation<ForkReply, Error, { request: ForkRequest; key: string }>({
+  const fork = useMutation<ForkReply, Error, { request: ForkRequest; key: string }, string>({
     mutationFn: ({ request, key }) =>
       call<ForkReply>("POST", `api/conversations/${encodeURIComponent(conversation)}/fork`, { body: request, key }),
     ...untilAnswered,
-    onSuccess: (made, { request }) => {
+    onMutate: () => window.location.pathname,
+    onSuccess: (made, { request }, asked) => {
       if (request.message) drafts.forget(edits(conversation));
       if (made.turn && request.message) {
         remember(made.conversation, { turn: made.turn, text: request.message, status: made.status ?? "queued" });
       }
       void client.invalidateQueries({ queryKey: keys.conversations });
       void client.invalidateQueries({ queryKey: keys.allBranches });
-      go(`/c/${made.conversation}`);
+      if (window.location.pathname === asked) go(`/c/${made.conversation}`);
     },
   });
+  return { ...fork, mutate: useOnce(fork) };
 }
 
 export function forkBefore(message: string, text?: string): { request: ForkRequest; key: string } {
