@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from perdure.clock import Clock, SystemClock
-from perdure.deploy import naming
 from perdure.deploy.carrying import CarryFailed, Content, carry, content_of_volume
-from perdure.deploy.engine import Engine, EngineError, Life, Tell
+from perdure.deploy.engine import Engine, EngineError, Tell
 from perdure.deploy.health import until_well
 from perdure.deploy.model import (
     LABEL_ROLE,
@@ -30,7 +29,6 @@ from perdure.deploy.model import (
     Role,
     Subject,
     Values,
-    Volume,
     Wanted,
 )
 
@@ -136,7 +134,8 @@ class _Applying:
 
     async def _container(self, action: Action) -> None:
         if action.kind is Kind.REMOVE:
-            await self._remove(action)
+            await self._engine.stop(action.name)
+            await self._engine.remove_container(action.name)
             return
         container = self._wanted.container(action.name)
         assert container is not None, "a plan makes only what is wanted"
@@ -174,22 +173,6 @@ class _Applying:
                     await self._engine.connect(container.name, attachment)
         await self._engine.start(container.name)
         await self._well(container, container.name)
-
-    async def _remove(self, action: Action) -> None:
-        """What would be lost with it is carried over before."""
-        before = await self._engine.life(action.name)
-        if before is None:
-            return
-        await self._engine.stop(action.name)
-        if action.carry_data is not None:
-            try:
-                await self._save(action.carry_data, before)
-            except BaseException:
-                self._tell(f"  {action.name}: its data could not be carried over; it is put back")
-                if before.running:
-                    await asyncio.shield(self._engine.start(action.name))
-                raise
-        await self._engine.remove_container(action.name)
 
     async def _replace(self, container: Container, carrying: CarryData | None) -> None:
         name, successor = container.name, f"{container.name}{NEXT}"
@@ -256,24 +239,13 @@ class _Applying:
         self._tell(f"  verified: {len(content.files)} files, {content.turns} turns")
         return content
 
-    async def _save(self, carrying: CarryData, old: Life) -> None:
-        """Of a container without a successor. A copy that an apply has begun and not finished is begun again."""
-        mark = f"{old.id} (removed)"
-        found = await self._engine.volume(carrying.volume)
-        unused = found is not None and not await self._engine.users_of(carrying.volume)
-        if found is not None and found.labels.get(LABEL_CARRIED) == mark and unused:
-            await self._engine.remove_volume(carrying.volume)
-            carrying = replace(carrying, volume_exists=False)
-        await self._make_room(carrying, mark, image=old.image)
-        await self._carry(carrying, image=old.image, owner=(USER_ID, USER_ID))
-
     async def _make_room(self, carrying: CarryData, mark: str, *, image: str) -> None:
         """A volume that holds nothing; one that is made says whose data it is for."""
         if carrying.volume_exists:
             await self._refuse_data(carrying, image)
             return
-        name = carrying.volume
-        volume = self._wanted.volume(name) or Volume(name, naming.labels(self._plan.project, Role.DATA, name))
+        volume = self._wanted.volume(carrying.volume)
+        assert volume is not None, "data is carried into what is wanted"
         await self._engine.create_volume(replace(volume, labels={**volume.labels, LABEL_CARRIED: mark}))
 
     async def _refuse_data(self, carrying: CarryData, image: str) -> None:

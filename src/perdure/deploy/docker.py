@@ -137,22 +137,6 @@ class DockerEngine:
             shown = await self._look(f"containers/{name}/json")
         return None if shown is None else inspection.life_of(shown)
 
-    async def volume(self, name: str) -> Volume | None:
-        with _translated():
-            shown = await self._look(f"volumes/{name}")
-        return None if shown is None else inspection.volume_of(shown)
-
-    async def users_of(self, volume: str) -> Sequence[str]:
-        with _translated():
-            listed = await self._get("containers/json", all=1, filters={"volume": [volume]})
-        return [each["Names"][0].removeprefix("/") for each in listed if each.get("Names")]
-
-    async def images_of(self, project: str) -> Sequence[Image]:
-        with _translated():
-            listed = await self._get("images/json", filters=_labelled(project))
-            found = [await self._look(f"images/{each['Id']}/json") for each in listed]
-        return [image for each in found if each is not None for image in inspection.images_of(each)]
-
     async def logs(self, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
         container = self._docker.containers.container(name)
         last = "all" if tail is None else tail

@@ -6,7 +6,7 @@ an engine that is away is never taken for one that has nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -34,14 +34,11 @@ class Life:
     """How a container is at a moment. `health`: `healthy`, `unhealthy`, `starting`, or `none` without a health check."""
 
     id: str
-    image: str
-    """The id of what it runs."""
-
     running: bool
-    restarting: bool
+    health: str
+    restarting: bool = False
     """Its restart policy will start it again."""
 
-    health: str
     exit_code: int = 0
     restarts: int = 0
     started: bool = True
@@ -132,16 +129,4 @@ class Engine(Protocol):
 
     async def take_out_of_volume(self, volume: str, path: str, into: IO[bytes], *, image: str) -> None:
         """The tar of a volume as it would lie at `path`."""
-        ...
-
-    async def volume(self, name: str) -> Volume | None:
-        """None: there is no such volume."""
-        ...
-
-    async def users_of(self, volume: str) -> Sequence[str]:
-        """Containers, running or not, that have it."""
-        ...
-
-    async def images_of(self, project: str) -> Sequence[Image]:
-        """Those that were built for the project."""
         ...

@@ -95,7 +95,6 @@ def life_of(shown: Shown) -> Life:
     said = (health.get("Log") or [{}])[-1].get("Output", "")
     return Life(
         id=shown["Id"],
-        image=shown["Image"],
         running=bool(state.get("Running")) and not state.get("Restarting"),
         restarting=bool(state.get("Restarting")),
         health=health.get("Status") or "none",
