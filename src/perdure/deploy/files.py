@@ -18,6 +18,9 @@ LEFT_OUT = (
 )
 """Names of files and folders beside hidden ones (`.git`, `.env`, `.venv`): what is made again, what is data, what is secret."""
 
+PLAN_HEAD = b'{\n  "perdure_plan": '
+"""How a file of `perdure plan --out` begins. It is left out, too: to keep a plan changes no image."""
+
 MANY_BYTES = 1_000_000_000
 
 
@@ -48,7 +51,7 @@ def read_files(folder: Path, exclude: Sequence[str] = (), *, without: Sequence[P
     found, size = [], 0
     try:
         for path in _walk(folder, (*LEFT_OUT, *exclude)):
-            if path.resolve() in unwanted:
+            if path.resolve() in unwanted or _is_plan(path):
                 continue
             size += path.stat().st_size
             if size > MANY_BYTES:
@@ -97,6 +100,11 @@ def _check(path: Path, folder: Path) -> None:
         )
     if not path.is_file():
         raise ConfigurationError(f"{path} is not a file that can be copied: name it in `exclude` of [deploy].")
+
+
+def _is_plan(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(PLAN_HEAD)) == PLAN_HEAD
 
 
 def _digest(path: Path) -> str:

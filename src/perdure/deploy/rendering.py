@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from perdure.deploy.files import PLAN_HEAD
 from perdure.deploy.model import Action, CarryData, Change, Kind, Plan, Subject
 from perdure.errors import ConfigurationError, PerdureError
 
 FORMAT = 1
+FORMAT_KEY = "perdure_plan"
 NO_CHANGES = "No changes: everything is as the project file wants it."
 
 _WORDS = {Kind.CREATE: "to make", Kind.UPDATE: "to change", Kind.REPLACE: "to replace", Kind.REMOVE: "to remove"}
@@ -79,7 +81,7 @@ def _counts(plan: Plan) -> dict[str, int]:
 
 def as_json(plan: Plan) -> dict[str, Any]:
     return {
-        "format": FORMAT,
+        FORMAT_KEY: FORMAT,
         "project": plan.project,
         "changes": not plan.empty,
         "summary": _counts(plan),
@@ -91,16 +93,19 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def to_file(plan: Plan) -> str:
-    return json.dumps(as_json(plan), indent=2, ensure_ascii=False) + "\n"
+    """It begins with PLAN_HEAD: a plan that is kept in the project's folder is no part of the project."""
+    text = json.dumps(as_json(plan), indent=2, ensure_ascii=False) + "\n"
+    assert text.encode().startswith(PLAN_HEAD)
+    return text
 
 
 def from_file(text: str) -> Plan:
     """Raises ConfigurationError for what is no plan of this format."""
     try:
         content = json.loads(text)
-        if content["format"] != FORMAT:
+        if content[FORMAT_KEY] != FORMAT:
             raise ConfigurationError(
-                f"The plan has format {content['format']!r}; this version reads {FORMAT}. Make another plan with `perdure plan --out`."
+                f"The plan has format {content[FORMAT_KEY]!r}; this version reads {FORMAT}. Make another plan with `perdure plan --out`."
             )
         return Plan(
             project=str(content["project"]),

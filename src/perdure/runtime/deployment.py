@@ -6,11 +6,12 @@ import asyncio
 import io
 import tarfile
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from perdure.config import DeploySettings, Settings
-from perdure.deploy.docker import DockerEngine
+from perdure.deferred import deferred
 from perdure.deploy.engine import Engine
 from perdure.deploy.files import read_files
 from perdure.deploy.model import SECRETS_FOLDER, TOKEN_FILE, TOKEN_NAME, Container, Plan, Real, Wanted
@@ -18,15 +19,22 @@ from perdure.deploy.planner import plan
 from perdure.deploy.project import Description, Known, describe, outline
 from perdure.deploy.sources import recipe
 from perdure.deploy.token import keep_token, new_token, read_token, token_file
+from perdure.errors import ConfigurationError
 from perdure.settings.deployment import load_deployment
 
 SMALL = 65_536
 
 
-def open_engine(deploy: DeploySettings) -> DockerEngine:
-    """Use as `async with`. The settings know one platform."""
+def open_engine(deploy: DeploySettings) -> AbstractAsyncContextManager[Engine]:
+    """The settings know one platform. Raises ConfigurationError when what speaks to it is not installed."""
     assert deploy.platform == "docker", "settings refuse others"
-    return DockerEngine()
+    try:
+        engine: AbstractAsyncContextManager[Engine] = deferred("perdure.deploy.docker").DockerEngine()
+    except ModuleNotFoundError as error:
+        if error.name != "aiodocker":
+            raise
+        raise ConfigurationError("What speaks to Docker is not installed: pip install 'perdure[docker]'") from error
+    return engine
 
 
 @dataclass(frozen=True, slots=True)

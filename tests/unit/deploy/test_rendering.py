@@ -90,7 +90,7 @@ def test_a_kept_plan_is_read_back_whole() -> None:
         "{}",
         "[]",
         "1",
-        '{"format": 1}',
+        '{"perdure_plan": 1}',
         to_file(PLAN).replace('"-/+"', '"!"'),
         to_file(PLAN).replace('"had"', '"was"'),
     ],
@@ -102,7 +102,7 @@ def test_what_is_no_plan_is_refused(text: str) -> None:
 
 def test_a_plan_of_another_format_says_so() -> None:
     with pytest.raises(ConfigurationError, match="format 2"):
-        from_file(to_file(PLAN).replace('"format": 1', '"format": 2'))
+        from_file(to_file(PLAN).replace('"perdure_plan": 1', '"perdure_plan": 2'))
 
 
 # -- drift ------------------------------------------------------------------------------------------------------------
