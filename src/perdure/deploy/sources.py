@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-import perdure
 from perdure.deploy.engine import EngineError
 from perdure.deploy.model import PROJECT_FOLDER, Build
 
-PACKAGE = Path(perdure.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 _BESIDE = ("Dockerfile", "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
 _NATS = {"Dockerfile": "nats.Dockerfile", "nats.lock": "nats.lock"}
 _LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
