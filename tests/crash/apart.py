@@ -147,7 +147,7 @@ def apart_plans() -> list[Plan]:
     return [*own, *(Plan(f"{place}.after", SPECIAL.get(place, "plain_answer")) for place in PLACES)]
 
 
-def apart_crossed(passes: Sequence[int] = (1, 2, 4)) -> list[Plan]:
+def apart_crossed(passes: Sequence[int] = (1, 3)) -> list[Plan]:
     """Every place of bridge and gateway × scenarios × passes, and every place of the engine on both sides of it."""
     scenarios = (*MAIN, "cancel_then_more", "failed_then_resumed", "approved_services", "uncertain_charge")
     own = [Plan(name, scenario, nth=nth) for name in NATS_NAMES for scenario in scenarios for nth in passes]

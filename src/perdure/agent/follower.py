@@ -100,6 +100,8 @@ class Follower:
         following = self._following(agent)
         if following.is_whole(conversation) or self._directory.reach(agent) is not Reach.REACHABLE:
             return
+        if await following.is_new(conversation):
+            return
         with suppress(AgentUnavailable):
             await self._within(ATTEND_SECONDS, following.refresh(conversation), agent)
 

@@ -168,6 +168,12 @@ class Following:
         line = self._lines.get(conversation)
         return line is not None and line.sure == self._generation == self._attached and not self._queue
 
+    async def is_new(self, conversation: str) -> bool:
+        """Whether nothing of it was committed when the copy was brought up to date: all that came since was sent to us."""
+        if self._attached != self._generation or self._lines.get(conversation) is not None:
+            return False
+        return await self._replica.last_seq(conversation) == 0
+
     # -- the task ------------------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:

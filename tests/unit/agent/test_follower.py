@@ -81,6 +81,41 @@ async def test_what_an_agent_commits_is_in_the_copy_and_then_with_the_watchers(
     await watcher.leave()
 
 
+async def test_who_comes_to_a_conversation_that_has_just_begun_waits_for_no_answer(
+    gateway: Gateway, station: Station
+) -> None:
+    """All of it will be sent: nothing of it can have been missed."""
+    attempt = await station.journal.running()
+    await station.news()
+    await eventually(lambda: _holds(gateway, station))
+    asked = len(station.asked)
+    await gateway.follower.attend("writer", attempt.turn.conversation)
+    assert station.asked[asked:] == []
+    watcher = Watcher(gateway, station, attempt.turn.conversation)
+    await step(attempt)
+    say(attempt, 0, 2)
+    await station.send()
+    await eventually(lambda: texts(watcher) == "<0><1>")
+    assert watcher.violations() == []
+    await watcher.leave()
+
+
+async def test_who_comes_to_one_that_may_have_gone_on_unheard_gets_what_was_said(
+    gateway: Gateway, station: Station, air: Air
+) -> None:
+    attempt = await station.journal.running()
+    await station.news()
+    await eventually(lambda: _holds(gateway, station))
+    await step(attempt)
+    say(attempt, 0, 2)
+    with air.holding():
+        await station.send()
+    air.hear_gap(GapReason.OVERFLOW)
+    watcher = Watcher(gateway, station, attempt.turn.conversation)
+    await eventually(lambda: texts(watcher) == "<0><1>")
+    await watcher.leave()
+
+
 async def test_a_turn_reads_as_ended_only_together_with_its_end(gateway: Gateway, station: Station) -> None:
     attempt = await running(station)
     await station.send()
