@@ -34,6 +34,11 @@ from perdure.panel import pages as panel
 ROOMS = (chat, conversations, forks, turns, approvals, people, operations, health, pages)
 
 _DESCRIPTION = "A durable runtime for LLM agents: an accepted message is answered, whatever dies in between."
+_NOTHING = "There is nothing at {path}. /api/openapi.json lists the routes."
+_AT_AN_AGENT = (
+    "There is nothing at {path}: this is an agent on NATS, which serves nothing but its health here. Ask a gateway; commands find it "
+    "by its file (--database)."
+)
 
 
 def create_app(
@@ -58,10 +63,11 @@ def create_health_app(
     statistics: Callable[[], Awaitable[Mapping[str, float]]],
 ) -> ASGIApp:
     """Health and metrics alone: of an agent that is reached over NATS."""
-    return _gated(settings, Services(agents, access, streams, Metrics(streams), statistics), health.router.routes)
+    services = Services(agents, access, streams, Metrics(streams), statistics)
+    return _gated(settings, services, health.router.routes, nothing=_AT_AN_AGENT)
 
 
-def _gated(settings: Settings, services: Services, routes: Sequence[BaseRoute]) -> ASGIApp:
+def _gated(settings: Settings, services: Services, routes: Sequence[BaseRoute], *, nothing: str = _NOTHING) -> ASGIApp:
     # The rooms' routes as they are: `include_router` would build every one of them a second time, at the first request.
     app = FastAPI(
         title="Perdure",
@@ -74,6 +80,7 @@ def _gated(settings: Settings, services: Services, routes: Sequence[BaseRoute]) 
         routes=list(routes),
     )
     app.state.services = services
+    app.state.nothing = nothing
     errors.install(app)
     documentation.install(app)
     return Gate(app, services.access, services.metrics, max_body_bytes=settings.max_message_bytes)

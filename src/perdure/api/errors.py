@@ -106,7 +106,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path
     if error.status_code == 404:
-        return reply(NotFound(f"There is nothing at {path}. /api/openapi.json lists the routes."))
+        return reply(NotFound(request.app.state.nothing.format(path=path)))
     if error.status_code == 405:
         allowed = ", ".join(allowed_methods(request))
         message = f"{path} does not take {request.method}; it takes {allowed}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
@@ -27,6 +28,9 @@ PAGE = 200
 
 GIVE_UP_SECONDS = 300.0
 """How long a stream is looked for without one answer before a person is told."""
+
+TELL_SECONDS = 2.0
+"""After so long of repeating in vain a person is told why."""
 
 _ENVELOPE = frozenset({"seq", "conversation", "turn", "attempt", "at"})
 _KINDS = frozenset(str(kind) for kind in EventKind)
@@ -78,8 +82,16 @@ class Line:
 class Client:
     """Use as `async with`. Every verb raises `Refused` or `Unreachable`."""
 
-    def __init__(self, locate: Locate, *, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self,
+        locate: Locate,
+        *,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        waiting: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        """`waiting`: told once, and why, when something is repeated for longer than a restart takes."""
         self._locate = locate
+        self._waiting = waiting
         self._http = httpx2.AsyncClient(
             transport=transport,
             trust_env=False,  # the server is on this machine: no proxy stands between
@@ -136,16 +148,25 @@ class Client:
         return await self._patiently(lambda: self.post(f"/api/approvals/{card}", decision))
 
     async def _patiently(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        since, told = time.monotonic(), False
+        last: PerdureError = Unreachable("The server did not come back. Start it with: perdure serve")
         for pause in _pauses():
             try:
                 return await ask()
             except Unreachable:
-                await asyncio.sleep(pause)
+                why = "The server does not answer."
             except Refused as refused:
                 if refused.status not in _WORTH_WAITING:
                     raise
-                await asyncio.sleep(pause)
-        raise Unreachable("The server did not come back. Start it with: perdure serve")
+                why, last = refused.message, refused
+            passed = time.monotonic() - since
+            if passed >= GIVE_UP_SECONDS:
+                break
+            if passed >= TELL_SECONDS and not told:
+                told = True
+                self._waiting(f"{why} This is tried again for {GIVE_UP_SECONDS / 60:.0f} minutes; Ctrl-C gives up.")
+            await asyncio.sleep(pause)
+        raise last
 
     async def follow(self, conversation: str, after: int | None = None) -> AsyncGenerator[Frame | Line, None]:
         """Frames until a terminal event, across cuts and restarts; a `Line` tells of each cut and each return.

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from perdure.cli.client import Client, Server, Unreachable
-from perdure.cli.output import doubt
+from perdure.cli.output import doubt, hint
 from perdure.config import Settings
 from perdure.deferred import deferred
 from perdure.errors import ConfigurationError, NotFound
@@ -30,7 +30,7 @@ async def writing(settings: Settings) -> AsyncIterator[Client]:
         raise Unreachable(
             f"No server is running on {settings.database}. Start it with: perdure serve{_database_flag(settings)}"
         )
-    async with Client(lambda: locate(settings)) as client:
+    async with Client(lambda: locate(settings), waiting=hint) as client:
         yield client
 
 
@@ -39,7 +39,7 @@ async def reading(settings: Settings) -> AsyncIterator[Client]:
     """A client of the running server, else of the file. From a damaged file people get what can be read, with a warning
     before it and exit code 1 after it."""
     if await _running(settings):
-        async with Client(lambda: locate(settings)) as client:
+        async with Client(lambda: locate(settings), waiting=hint) as client:
             yield client
         return
     database = database_of(settings)

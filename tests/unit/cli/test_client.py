@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,11 @@ async def scripted(*scripts: Script) -> AsyncIterator[tuple[str, list[str]]]:
 
 
 @asynccontextmanager
-async def talking(*scripts: Script) -> AsyncIterator[tuple[Client, list[str]]]:
-    async with scripted(*scripts) as (address, requests), Client(lambda: Server(address, "secret")) as client:
+async def talking(*scripts: Script, **options: Any) -> AsyncIterator[tuple[Client, list[str]]]:
+    async with (
+        scripted(*scripts) as (address, requests),
+        Client(lambda: Server(address, "secret"), **options) as client,
+    ):
         yield client, requests
 
 
@@ -104,6 +108,18 @@ async def test_a_message_is_repeated_under_one_key_until_the_server_answers() ->
         assert await client.start({"message": "hi"}) == accepted
     keys = {head.lower().partition("idempotency-key: ")[2].partition("\r\n")[0] for head in requests}
     assert len(requests) == 3 and len(keys) == 1 and "" not in keys
+
+
+async def test_who_waits_is_told_why_and_is_refused_with_it_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent behind a gateway is away: nothing is said of a server that did not come back."""
+    monkeypatch.setattr("perdure.cli.client.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("perdure.cli.client.GIVE_UP_SECONDS", 0.2)
+    away = plain(503, {"code": "AGENT_UNAVAILABLE", "message": "the agent is away"})
+    told: list[str] = []
+    async with talking(*(playing(away) for _ in range(8)), waiting=told.append) as (client, _):
+        with pytest.raises(Refused, match="the agent is away"):
+            await client.start({"message": "hi"})
+    assert len(told) == 1 and told[0].startswith("the agent is away")
 
 
 async def test_a_refused_message_is_not_repeated() -> None:

@@ -82,12 +82,12 @@ def open_writer(
 ) -> Connection:
     """The one connection that writes; of this kind of file. Raises DatabaseUnusable with what to do."""
     _refuse_old_sqlite()
-    with refusals(path):
+    with refusals(path, application_id):
         connection = Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
         try:
             refuse_foreign(connection, path, application_id)
             _set_modes(connection, path, synchronous)
-            _refuse_damaged(connection, path)
+            _refuse_damaged(connection, path, application_id)
         except BaseException:
             connection.close()
             raise
@@ -104,13 +104,13 @@ def open_reader(path: Path, *, vfs: str | None = None) -> Connection:
 
 
 @contextmanager
-def refusals(path: Path) -> Iterator[None]:
-    """Turns SQLite's errors into DatabaseUnusable: what is wrong with the file, and what to do."""
+def refusals(path: Path, application_id: int = APPLICATION_ID) -> Iterator[None]:
+    """Turns SQLite's errors into DatabaseUnusable: what is wrong with a file of this kind, and what to do."""
     try:
         yield
     except apsw.Error as error:
         kind = apsw.FullError if is_full(error) else type(error)
-        reason = _REASONS.get(kind, "could not be opened")
+        reason = _damaged(application_id) if kind is apsw.CorruptError else _REASONS.get(kind, "could not be opened")
         raise DatabaseUnusable(f"{path} {reason} (SQLite: {error})") from error
 
 
@@ -121,7 +121,6 @@ def scalar(connection: apsw.Connection, statement: str) -> Any:
 
 _REASONS: dict[type[apsw.Error], str] = {
     apsw.NotADBError: "is not a database. Move it away, or name another file with --database.",
-    apsw.CorruptError: "is damaged. Keep the file and run `perdure restore` with the last backup.",
     apsw.ReadOnlyError: "is read-only. Check the mount and the owner of the file and its folder.",
     apsw.CantOpenError: "cannot be opened. Check that its folder exists and may be written by this user.",
     apsw.FullError: "lies on a full disk. Free some space and start again.",
@@ -129,6 +128,15 @@ _REASONS: dict[type[apsw.Error], str] = {
     apsw.LockedError: "is locked by another program. Close it and start again.",
     apsw.IOError: "cannot be read or written: the disk reported an error. Check the disk and its mount.",
 }
+
+
+def _damaged(application_id: int) -> str:
+    if application_id == REPLICA_ID:
+        return (
+            "is damaged. Move it away and start again: the copy is made again from the agents (named tokens: perdure tokens "
+            "create)."
+        )
+    return "is damaged. Keep the file and run `perdure restore` with the last backup."
 
 
 def _refuse_old_sqlite() -> None:
@@ -178,10 +186,10 @@ def _set_modes(connection: apsw.Connection, path: Path, synchronous: str) -> Non
     connection.execute("ROLLBACK")
 
 
-def _refuse_damaged(connection: apsw.Connection, path: Path) -> None:
+def _refuse_damaged(connection: apsw.Connection, path: Path, application_id: int) -> None:
     verdict = damage(connection)
     if verdict is not None:
-        raise DatabaseUnusable(f"{path} {_REASONS[apsw.CorruptError]} (SQLite: {verdict})")
+        raise DatabaseUnusable(f"{path} {_damaged(application_id)} (SQLite: {verdict})")
 
 
 def damage(connection: apsw.Connection) -> str | None:

@@ -75,7 +75,7 @@ async def open_database(
 
 def _started(path: Path, kind: Kind, lock: DatabaseLock, connection: Connection, clock: Clock) -> Opened:
     try:
-        with refusals(path):
+        with refusals(path, kind.application_id):
             copy = kind.migrate(connection, path)
             holder = lock.holder
             started = {"owner": holder.owner, "version": holder.version, "now": micros(clock.now())}

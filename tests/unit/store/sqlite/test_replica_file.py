@@ -65,6 +65,16 @@ async def test_a_gateway_does_not_take_an_agents_file_nor_an_agent_a_gateways(tm
     await again.close()
 
 
+async def test_a_damaged_copy_is_told_to_be_moved_away_for_there_is_no_backup_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.db"
+    await (await open_replica(path, clock=FakeClock(), notify=Heard())).close()
+    content = bytearray(path.read_bytes())
+    content[8_192:16_384] = b"\xff" * 8_192
+    path.write_bytes(content)
+    with pytest.raises(DatabaseUnusable, match="the copy is made again"):
+        await open_replica(path, clock=FakeClock(), notify=Heard())
+
+
 async def test_a_gateway_does_not_take_the_file_of_one_of_another_namespace(tmp_path: Path) -> None:
     """Its copies would be shown as if they were of agents here, and agents of the same name would be taken for them."""
     path = tmp_path / "gateway.db"
