@@ -52,10 +52,10 @@ ENV PATH=/opt/perdure/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PERDURE_DATABASE=/data/perdure.db \
-    PERDURE_PORT=8787
+    PERDURE_PORT=8700
 WORKDIR /app
 USER 10001:10001
-EXPOSE 8787
+EXPOSE 8700
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=4s --start-period=60s --retries=6 \
   CMD ["python3", "-c", "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['PERDURE_PORT'] + '/api/healthz', timeout=3).read()"]

