@@ -193,6 +193,7 @@ class _Describing:
         own = self._deploy.agents.get(agent.name)
         plain = {
             "PERDURE_DATABASE": DATABASE,
+            "PERDURE_HOST": "127.0.0.1",
             "PERDURE_PORT": str(HEALTH_PORT),
             "PERDURE_AGENT_NAME": agent.name,
             **self._of_project(),

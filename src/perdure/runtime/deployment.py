@@ -74,8 +74,7 @@ class Deployment:
         return Made(plan(description.wanted, real), description, real)
 
     async def describe(self, token: str | None) -> Description:
-        without = [path for path in (self.settings.token_file, self.deploy.gateway.token_file) if path is not None]
-        files = await asyncio.to_thread(read_files, self.folder, self.deploy.exclude, without=without)
+        files = await asyncio.to_thread(read_files, self.folder, self.deploy.exclude, without=[self.token_file])
         return describe(
             self.settings, self.deploy, Known(self.environ, files, await asyncio.to_thread(self._recipe), token)
         )

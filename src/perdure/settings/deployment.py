@@ -42,6 +42,7 @@ _MADE_HERE = frozenset(
 )
 _NOT_IN_THE_FILE = {
     "token": "it would become part of an image; remove it (the deployment makes a token, or set `token_file` in [deploy.gateway])",
+    "token_file": "its file would not be in an image; name it as `token_file` in [deploy.gateway]",
     **dict.fromkeys(
         ("nats_credentials_file", "nats_nkey_file", "nats_ca_file", "nats_certificate_file", "nats_key_file"),
         "a deployment has its own NATS, with users of its own; remove it",

@@ -83,6 +83,8 @@ def load(flags: Mapping[str, Any], environ: Mapping[str, str], folder: Path) -> 
     _resolve_token(loading)
     _resolve_database(loading, {**project.environment, **environ})
     settings = _assembled(loading, project, agents)
+    if project.agents or settings.nats_url is None:  # the agents of a gateway are not in its own settings
+        loading.problems += _default_agent(settings)
     loading.problems += _combinations(settings, loading.origins)
     if loading.problems:
         raise ConfigurationError(loading.problems)
@@ -249,11 +251,14 @@ def _without_effect(agent: AgentSettings) -> Iterable[str]:
         yield f"Agent `{agent.name}`: `poll` does nothing while `max_identical_calls` is not set."
 
 
-def _combinations(settings: Settings, origins: Mapping[str, str]) -> Iterable[str]:
+def _default_agent(settings: Settings) -> Iterable[str]:
     names = [agent.name for agent in settings.agents]
     if names and settings.default_agent not in names:
         hint = did_you_mean(settings.default_agent, names)
         yield f"`default_agent` names {settings.default_agent!r}, but the agents are: {', '.join(names)}.{hint}"
+
+
+def _combinations(settings: Settings, origins: Mapping[str, str]) -> Iterable[str]:
     if settings.sweep_seconds * 2 > settings.lease_seconds:
         yield (
             f"`sweep_seconds` ({settings.sweep_seconds:g}) must be at most half of `lease_seconds` "

@@ -21,7 +21,9 @@ from perdure.deploy.model import (
 )
 from perdure.deploy.project import Description, outline
 from perdure.errors import ConfigurationError
+from perdure.settings import load
 from perdure.settings.deployment import load_deployment
+from perdure.settings.shapes import for_agent, for_gateway
 from tests.unit.deploy.conftest import Describe
 
 NATS = '[deploy]\ntransport = "nats"\n'
@@ -177,6 +179,48 @@ def test_a_service_is_reached_by_its_name_and_starts_before_agents(described: De
     assert cache.networks == (Attachment("perdure-perdure-network", ("cache",)),)
     assert cache.health is not None and cache.health.test == ("CMD", "ping")
     assert cache.capabilities_dropped == ("ALL",) and cache.user == ""
+
+
+# -- what a container does with it ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", ["embedded", "nats"])
+def test_what_each_container_is_given_is_a_configuration_that_it_starts_with(
+    described: Describe, tmp_path: Path, transport: str
+) -> None:
+    """Also where the file says what holds for a server on this machine."""
+    table = f"""
+        host = "0.0.0.0"
+        port = 8123
+        database = "here.db"
+        default_agent = "helper"
+        retention_days = 30
+        log_format = "console"
+        allowed_hosts = ["a.example"]
+        [deploy]
+        transport = "{transport}"
+        """
+    description = described(table)
+    (tmp_path / "token").write_text("t" * 43)
+    shapes = {"serve": lambda settings: settings, "agent": for_agent, "gateway": for_gateway}
+    for each in description.wanted.containers:
+        if each.command[0] not in shapes:
+            continue
+        given = values(description, each.name) | {"HOME": "/tmp"}
+        places = {"PERDURE_PROJECT": "perdure.toml", "PERDURE_TOKEN_FILE": "token"}
+        given |= {name: str(tmp_path / file) for name, file in places.items() if name in given}
+        empty = tmp_path / "empty"
+        empty.mkdir(exist_ok=True)
+        settings = shapes[each.command[0]](load({}, given, empty))
+        file = "/data/gateway.db" if each.role == "gateway" else "/data/perdure.db"
+        assert str(settings.database) == file
+        assert settings.log_format == "json"
+        port = each.ports[0].container_port if each.ports else 8700
+        assert settings.port == port and each.health is not None and f", {port}," in each.health.test[-1]
+        assert settings.host == ("0.0.0.0" if each.ports else "127.0.0.1")
+        assert settings.default_agent == (each.name.rpartition("-")[2] if each.role == "agent" else "helper")
+        if each.ports:
+            assert settings.allowed_hosts == ("a.example",) and settings.token == "t" * 43
 
 
 # -- what all of ours have in common ----------------------------------------------------------------------------------

@@ -275,6 +275,18 @@ def test_a_token_in_the_file_would_be_in_an_image(load_here: Load) -> None:
     assert "s" * 40 not in found
 
 
+def test_a_token_file_belongs_to_the_gateways_table(load_here: Load) -> None:
+    (found,) = problems(load_here, 'token_file = "gateway.txt"\n')
+    assert "name it as `token_file` in [deploy.gateway]" in found
+
+
+def test_every_key_is_explained() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text().split("## Deployments")[1]
+    schemas = (deployment._DEPLOY, deployment._GATEWAY, deployment._AGENT, deployment._SERVICE, deployment._VOLUMES)
+    keys = {key for schema in (*schemas, deployment._LIMITS) for key in schema}
+    assert {key for key in keys if f"`{key}`" not in text} == set()
+
+
 def test_credentials_for_another_nats_are_refused(load_here: Load) -> None:
     (found,) = problems(load_here, 'nats_nkey_file = "gateway.txt"\n')
     assert "has its own NATS" in found

@@ -83,3 +83,10 @@ def test_nothing_starts_without_nats_or_with_half_an_identity(tmp_path: Path) ->
 
 def test_addresses_are_shown_without_who_and_password() -> None:
     assert without_passwords("nats://a:1,tls://user:pass@b:2") == "nats://a:1,tls://***@b:2"
+
+
+def test_a_gateway_without_a_project_may_name_the_agent_that_answers_by_default(tmp_path: Path) -> None:
+    """Its agents are found on NATS, not in its settings."""
+    assert for_gateway(load({**NATS, "default_agent": "shop"}, {}, tmp_path)).default_agent == "shop"
+    with pytest.raises(ConfigurationError, match="`default_agent` names 'shop'"):
+        load({"default_agent": "shop"}, {}, tmp_path)
