@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -26,7 +28,8 @@ MANY_BYTES = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ProjectFiles:
-    """`files`: (path relative to `folder`, digest of its content and of whether it can be executed), sorted."""
+    """`files`: (path relative to `folder`, digest of its content and of whether it can be executed), sorted. Of a project file the
+    digest is of what it says, without the table `[deploy]`: no image needs to be built anew for another port or limit."""
 
     folder: Path
     files: tuple[tuple[str, str], ...] = ()
@@ -59,7 +62,8 @@ def read_files(folder: Path, exclude: Sequence[str] = (), *, without: Sequence[P
                     f"The project's files in {folder} are more than 1 GB, the last of them {path}: name in `exclude` of "
                     "[deploy] what does not belong into an image."
                 )
-            found.append((path.relative_to(folder).as_posix(), _digest(path)))
+            digest = _digest_of_project(path) if path.parent == folder and path.suffix == ".toml" else _digest(path)
+            found.append((path.relative_to(folder).as_posix(), digest))
     except OSError as error:
         place = error.filename or folder
         raise ConfigurationError(f"{place} cannot be read for the image ({error.strerror}).") from error
@@ -105,6 +109,15 @@ def _check(path: Path, folder: Path) -> None:
 def _is_plan(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(PLAN_HEAD)) == PLAN_HEAD
+
+
+def _digest_of_project(path: Path) -> str:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return _digest(path)
+    content.pop("deploy", None)
+    return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -54,6 +54,18 @@ def test_content_and_mode_are_in_the_digests(folder: Path) -> None:
     assert read_files(folder) != executable
 
 
+def test_another_deployment_of_the_same_project_has_the_same_files(folder: Path) -> None:
+    def files(text: str) -> object:
+        (folder / "perdure.toml").write_text(text)
+        return read_files(folder)
+
+    before = files('port = 1\n[deploy.gateway]\nport = 8700\n[agents.shop]\nmodel = "demo"\n')
+    assert files('port = 1\n[deploy]\nname = "other"\n[agents.shop]\nmodel = "demo"  # as before\n') == before
+    assert files('port = 2\n[agents.shop]\nmodel = "demo"\n') != before
+    assert files('port = 1\n[agents.shop]\nmodel = "other"\n') != before
+    assert files("port = = 1") != before
+
+
 def test_it_knows_what_it_holds(folder: Path) -> None:
     files = read_files(folder)
     assert files.holds(folder / "tools.py") and files.holds(folder / "data" / ".." / "tools.py")

@@ -381,6 +381,14 @@ def test_a_limit_that_is_not_wanted_any_more_needs_another_container(project: De
     ]
 
 
+def test_another_limit_in_the_project_file_is_a_change_in_place(described: Describe) -> None:
+    before = realized(described(NATS, {"SHOP_KEY": SECRET}))
+    after = described(NATS.replace('memory = "1g"', 'memory = "2g"'), {"SHOP_KEY": SECRET})
+    action = only(plan(after.wanted, before).actions)
+    assert (action.kind, action.name) == (Kind.UPDATE, SHOP)
+    assert [change.attribute for change in action.changes] == ["limits.memory_bytes"]
+
+
 def test_labels_and_variables_of_others_are_left_alone(project: Description) -> None:
     real = realized(project)
     shop = shop_of(real)
