@@ -3,7 +3,7 @@ import { once } from "./once";
 
 it("asks once for two clicks in a row, and again once that is answered", () => {
   const sent: string[] = [];
-  let answer = () => undefined as void;
+  let answer: () => void = () => undefined;
   const mutation = {
     mutate(variables: string, { onSettled }: { onSettled(): void }) {
       sent.push(variables);

@@ -185,8 +185,9 @@ export function useMe() {
 
 export const REFRESH_MS = 5_000;
 
-export function useReady() {
+export function useReady(enabled = true) {
   return useQuery({
+    enabled,
     queryKey: [...keys.server, "ready"],
     queryFn: ({ signal }) => readiness(signal),
     refetchInterval: REFRESH_MS,

@@ -6,6 +6,7 @@ import { ago, count } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import styles from "./chat.module.css";
+import { Stalled } from "./Stalled";
 import { useTurnActions } from "./useTurnActions";
 
 /** Below a turn: what became of it, what it used, or that it waits. */
@@ -24,6 +25,7 @@ export function TurnEnd({ turn }: { turn: TurnSummary }) {
           {t.chat.working}
         </p>
       )}
+      {(turn.status === "running" || turn.status === "queued") && !away && <Stalled />}
     </>
   );
 }
