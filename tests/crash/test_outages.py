@@ -19,7 +19,7 @@ from nats.aio.client import Client
 from tests.crash.apart import Apart
 from tests.crash.client import Reply, Watcher
 from tests.crash.journal import read_journal
-from tests.crash.outages import Network, killed, network, ride_out, wiped
+from tests.crash.outages import EndLost, Network, killed, network, ride_out, wiped
 from tests.crash.scenarios import STEPS
 from tests.crash.server import ForkServer
 from tests.servers.nats_server import NatsServer
@@ -35,6 +35,13 @@ async def test_nats_killed_and_wiped_under_load_loses_nothing_however_seldom_it_
 ) -> None:
     nats_server = NatsServer(tmp_path / "nats", sync_interval=LAZY)
     assert await ride_out(tmp_path, forks, [killed, wiped], nats_server) == []
+
+
+async def test_an_end_of_the_stream_that_was_acknowledged_and_lost_is_told_again(
+    forks: ForkServer, tmp_path: Path
+) -> None:
+    nats_server, end = NatsServer(tmp_path / "nats", sync_interval=LAZY), EndLost()
+    assert await ride_out(tmp_path, forks, [end.remember, end.lose], nats_server) == []
 
 
 # -- requests that come twice ------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import structlog
 
 from perdure.bridge.context import Journal
 from perdure.bridge.lane import Lane
+from perdure.bridge.tail import Tail
 from perdure.clock import Clock
 from perdure.errors import PerdureError
 from perdure.events import Event, EventKind
@@ -58,6 +59,8 @@ class Stream(Protocol):
 
     async def identity(self) -> str | None: ...
 
+    async def last_seq(self) -> int: ...
+
     async def publish(self, agent: str, message: EventMessage) -> asyncio.Future[int]: ...
 
 
@@ -90,6 +93,7 @@ class Publisher:
         self._failures = 0
         """In a row, without an acknowledgement between them."""
 
+        self._tail = Tail()
         self._acked: dict[str, int] = {}
         self._keeping: dict[str, int] = {}
         self._any_acked = asyncio.Event()
@@ -190,7 +194,10 @@ class Publisher:
                     lane.forget()
                 self._identity = identity
                 self._acked.clear()
-            lacking = await self._lacking()
+                self._tail.forget()
+            lost = self._tail.lost(await self._stream.last_seq())
+            self._go_back(lost)
+            lacking = {**await self._lacking(), **lost}
         except Exception as error:
             self._tell(error)
             return False
@@ -210,6 +217,15 @@ class Publisher:
         for _ in range(min(REFILLS, len(self._refill))):
             self._begin(self._refilled())
         return True
+
+    def _go_back(self, lost: Mapping[str, int]) -> None:
+        """The stream has lost its end, which it had acknowledged."""
+        if lost:
+            _log.warning("stream_lost_its_end", conversations=len(lost))
+        for conversation in lost:
+            self._acked.pop(conversation, None)
+            if conversation in self._lanes:
+                self._lanes[conversation].forget()
 
     def _close(self) -> None:
         """Nothing is sent until it is opened again; then everything that was not acknowledged."""
@@ -339,7 +355,7 @@ class Publisher:
         finally:
             if future is None:
                 self._under_way.release()
-        future.add_done_callback(lambda done: self._answered(lane, done))
+        future.add_done_callback(lambda done: self._answered(lane, done, previous))
         if lane.round != now:
             return False
         lane.sent, lane.turn = event.seq, event.turn
@@ -350,7 +366,7 @@ class Publisher:
         """Of its turn and conversation, as they are now."""
         return await self._journal.journal_rows(Position(), turns=[event.turn])
 
-    def _answered(self, lane: Lane, future: asyncio.Future[int]) -> None:
+    def _answered(self, lane: Lane, future: asyncio.Future[int], previous: int) -> None:
         self._under_way.release()
         error = None if future.cancelled() else future.exception()
         try:
@@ -364,6 +380,8 @@ class Publisher:
         self._failures = 0
         if not self._held_up:
             self.problem = None
+        if not future.cancelled():
+            self._tail.acknowledged(future.result(), lane.conversation, previous)
         if lane.settle() and lane.acked is not None:
             self._acked[lane.conversation] = lane.acked
             self._any_acked.set()

@@ -176,6 +176,10 @@ class SteeredStream:
         self._check()
         return self.name
 
+    async def last_seq(self) -> int:
+        self._check()
+        return len(self.held)
+
     async def publish(self, agent: str, message: EventMessage) -> asyncio.Future[int]:
         self._check()
         if self.gate is not None:

@@ -169,6 +169,21 @@ async def test_a_stream_that_was_wiped_is_filled_again(tmp_path: Path) -> None:
         await complete(house, stream, *accepted)
 
 
+async def test_an_end_of_the_stream_that_was_acknowledged_and_lost_is_sent_again(tmp_path: Path) -> None:
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        accepted = [await house.send(f"call a {number}") for number in range(3)]
+        for each in accepted:
+            await house.until(each)
+        await complete(house, stream, *accepted)
+        kept = len(stream.held) - 7
+        stream.lose()
+        del stream.held[kept:]
+        sent = len(stream.sent)
+        stream.line.find()
+        await complete(house, stream, *accepted)
+        assert len(stream.sent) - sent < kept, "what is there is not sent again"
+
+
 async def test_a_stream_that_is_lost_while_the_line_holds_is_filled_again(tmp_path: Path) -> None:
     async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
         accepted = await house.send("one")
