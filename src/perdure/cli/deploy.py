@@ -38,7 +38,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[NAME]...", help="Containers, agents, services or roles; all of them without.", show_default=False
+        metavar="NAME", help="Containers, agents, services or roles; all of them without.", show_default=False
     ),
 ]
 
@@ -119,7 +119,7 @@ def _read(path: Path) -> Any:
 def apply(
     saved: Annotated[
         Path | None,
-        typer.Argument(metavar="[PLAN]", help="A file of `perdure plan --out`: just that is done.", show_default=False),
+        typer.Argument(metavar="PLAN", help="A file of `perdure plan --out`: just that is done.", show_default=False),
     ] = None,
     project: ProjectFile = None,
     yes: Yes = False,

@@ -81,15 +81,17 @@ class DockerEngine:
         with _translated():
             shown = await self._containers(wanted)
             images = await self._images(wanted, {each["Image"] for each in shown})
-            by_id = {image["Id"]: image for image in images}
+            by_id = {image["Id"]: image for image in images.values()}
+            named = {each for image in by_id.values() for each in inspection.images_of(image)}
+            # As the project writes it: with a registry or a digest the engine lists it by another name.
+            named |= {
+                inspection.image_of(each.reference, images[each.reference])
+                for each in wanted.images
+                if each.reference in images
+            }
             return Real(
                 project=wanted.project,
-                images=tuple(
-                    sorted(
-                        (each for image in images for each in inspection.images_of(image)),
-                        key=lambda each: (each.reference, each.id or ""),
-                    )
-                ),
+                images=tuple(sorted(named, key=lambda each: (each.reference, each.id or ""))),
                 networks=await self._networks(wanted),
                 volumes=await self._volumes(wanted),
                 containers=tuple(
@@ -109,14 +111,15 @@ class DockerEngine:
         ]
         return [each for each in found if each is not None]
 
-    async def _images(self, wanted: Wanted, running: set[str]) -> list[Shown]:
+    async def _images(self, wanted: Wanted, running: set[str]) -> Mapping[str, Shown]:
+        """By the names and ids that they were asked for."""
         labelled = [
             *await self._get("images/json", filters={"label": [LABEL_SOURCE]}),
             *await self._get("images/json", filters=_labelled(wanted.project)),
         ]
         asked = {each["Id"] for each in labelled} | running | {each.reference for each in wanted.images}
-        found = [await self._look(f"images/{each}/json") for each in sorted(asked)]
-        return list({each["Id"]: each for each in found if each is not None}.values())
+        found = {each: await self._look(f"images/{each}/json") for each in sorted(asked)}
+        return {name: shown for name, shown in found.items() if shown is not None}
 
     async def _networks(self, wanted: Wanted) -> tuple[Network, ...]:
         listed = await self._get("networks", filters=_labelled(wanted.project))

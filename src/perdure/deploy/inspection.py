@@ -40,9 +40,12 @@ DEFAULT_STOP_SECONDS = 10
 
 def images_of(shown: Shown) -> Iterator[Image]:
     """One for each of its names; one by its id when it has none."""
-    source = _labels(shown["Config"]).get(LABEL_SOURCE, "")
-    for reference in shown.get("RepoTags") or [shown["Id"]]:
-        yield Image(reference, source, shown["Id"])
+    yield from (image_of(reference, shown) for reference in shown.get("RepoTags") or [shown["Id"]])
+
+
+def image_of(reference: str, shown: Shown) -> Image:
+    """By a name under which the engine finds it."""
+    return Image(reference, _labels(shown["Config"]).get(LABEL_SOURCE, ""), shown["Id"])
 
 
 def network_of(shown: Shown) -> Network:
