@@ -52,6 +52,7 @@ from perdure.transport.nats.server_config import password_variable, server_confi
 HEALTH_PORT = 8700
 """Of an agent's own health check, inside its container."""
 
+TOKEN_DIGEST = "TOKEN_DIGEST"
 NATS_PORT = 4222
 NATS_HEALTH_PORT = 8222
 STOP_MARGIN_SECONDS = 10
@@ -287,10 +288,12 @@ class _Describing:
         plain: Mapping[str, str],
         secret: Mapping[str, str | None],
     ) -> Container:
-        """The one that people reach: its port is published, and it has the token."""
+        """The one that people reach: its port is published, and it has the token. The token is in a file that no plan compares:
+        what follows from it is a variable, so that another token is a difference."""
         gateway = self._deploy.gateway
         secrets = Volume(naming.secrets_volume(self._project), naming.labels(self._project, Role.SECRETS))
         self._volumes[secrets.name] = secrets
+        secret = {**secret, TOKEN_DIGEST: self._following(TOKEN_DIGEST)}
         found = self._with_data(self._with_environment(container, plain, secret), claims=claims, volume=volume)
         return replace(
             found,
@@ -333,8 +336,12 @@ class _Describing:
         return {name: self._known.environ[name] for name in names}
 
     def _password(self, user: str) -> str | None:
+        return self._following(password_variable(user))
+
+    def _following(self, variable: str) -> str | None:
+        """The value that follows from the token; None while there is none."""
         token = self._known.token
-        return None if token is None else password_of(token, self._project, password_variable(user))
+        return None if token is None else password_of(token, self._project, variable)
 
     def _nats_address(self, user: str) -> dict[str, str | None]:
         password = self._password(user)

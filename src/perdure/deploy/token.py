@@ -64,6 +64,6 @@ def _link(draft: Path, path: Path) -> None:
 
 
 def password_of(token: str, project: str, variable: str) -> str:
-    """Of a user of the project's NATS. It begins with a letter: nats-server takes what begins with a digit for a number."""
+    """The value of a variable that follows from the token: of a user of the project's NATS. It begins with a letter: nats-server takes what begins with a digit for a number."""
     mac = hmac.digest(token.encode(), f"perdure nats {project} {variable}".encode(), "sha256")
     return f"p{mac.hex()}"

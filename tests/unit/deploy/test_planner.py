@@ -617,6 +617,16 @@ def test_no_secret_and_no_digest_of_one_is_in_a_plan_or_in_what_is_wanted(projec
     assert "environment.DB_PASSWORD" in told
 
 
+@pytest.mark.parametrize("transport", ["embedded", "nats"])
+def test_another_token_is_a_difference(described: Describe, transport: str) -> None:
+    table = f'[deploy]\ntransport = "{transport}"'
+    found = plan(described(table, token="n" * 43).wanted, realized(described(table)))
+    serving = {"embedded": "perdure-perdure-server", "nats": GATEWAY}[transport]
+    changed_by_it = {action.name: [change.attribute for change in action.changes] for action in found.actions}
+    assert "environment.TOKEN_DIGEST" in changed_by_it[serving]
+    assert plan(described(table, token=None).wanted, realized(described(table))).empty, "no token is not another one"
+
+
 def test_the_digest_of_what_runs_does_not_follow_from_secrets(project: Description) -> None:
     """It goes into a file: nobody may try values until one fits."""
     real = realized(project)
