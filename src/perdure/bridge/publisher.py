@@ -251,9 +251,9 @@ class Publisher:
         if isinstance(error, Disconnected):
             told = "NATS is away."
         elif isinstance(error, StreamMissing):
-            told = f"NATS has no stream for events, and none can be made: {error}. Is JetStream on?"
+            told = f"NATS has no stream for events, and none can be made: {str(error).rstrip('.')}. Is JetStream on?"
         else:
-            told = f"Events cannot be published: {error}"
+            told = f"Events cannot be published: {str(error) or 'NATS did not acknowledge one in time.'}"
         if told != self.problem:
             _log.warning("events_not_published", problem=told, exc_info=not isinstance(error, Disconnected))
         self.problem = told

@@ -197,6 +197,23 @@ async def test_a_stream_that_is_lost_while_the_line_holds_is_filled_again(tmp_pa
         await complete(house, stream, accepted)
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(TimeoutError(), "did not acknowledge"), (StreamMissing("no `jetstream`."), "no `jetstream`. Is JetStream on?")],
+)
+async def test_why_nothing_is_published_is_told_in_whole_sentences(fault: Exception, said: str, tmp_path: Path) -> None:
+    stream = SteeredStream(fails=fault)
+    async with open_agent_house(tmp_path / "a.db", hosted(AGENT, agent(World()))) as house:
+        publisher = publisher_of(house, stream)
+        house.bridged.attach(publisher)
+        publisher.start()
+        await house.send("one")
+        await eventually(lambda: publisher.problem is not None)
+        assert said in (publisher.problem or "")
+        house.bridged.attach(None)
+        await publisher.stop(0.0)
+
+
 async def test_what_failed_is_sent_again_from_the_first_that_was_not_acknowledged(tmp_path: Path) -> None:
     async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
         stream.acknowledges = False
