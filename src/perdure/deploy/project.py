@@ -72,13 +72,15 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was found out before. `recipe`: digest of how images are built (Dockerfile, packages, our version). `token`: None
-    while there is none; then values that follow from it are left out of `Values`, and wanted by their presence."""
+    """What was found out before. `recipe`: digest of what is ours in images (Dockerfile, packages, sources); `nats_recipe`: that of
+    NATS' image, so that NATS goes on when Perdure is upgraded. `token`: None while there is none; then values that follow from it
+    are left out of `Values`, and wanted by their presence."""
 
     environ: Mapping[str, str]
     files: ProjectFiles
     recipe: str
     token: str | None = None
+    nats_recipe: str = ""
 
 
 def describe(settings: Settings, deploy: DeploySettings, known: Known) -> Description:
@@ -387,7 +389,8 @@ class _Describing:
 
     def _built(self, build: Build, role: Role, name: str | None = None, files: Sequence[tuple[str, str]] = ()) -> str:
         words = [str(role), *([name] if name else [])]
-        made_from = [self._known.recipe, words, build.target, build.base, build.texts, files]
+        recipe = self._known.nats_recipe if build.target == "nats" else self._known.recipe
+        made_from = [recipe, words, build.target, build.base, build.texts, files]
         source = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
         reference = naming.image_reference(self._project, source, *words)
         self._images[reference] = Image(reference, source, build=build)

@@ -27,10 +27,10 @@ _LEFT_OUT = frozenset({"__pycache__"})
 _PAGE = PACKAGE / "panel" / "static" / "index.html"
 
 
-def recipe() -> str:
-    """The digest of everything in an image that is ours. Blocks. Raises EngineError where nothing can be built."""
+def recipe(target: str = "perdure") -> str:
+    """The digest of everything of ours in an image of this target. Blocks. Raises EngineError where nothing can be built."""
     digest = hashlib.sha256()
-    for name, file in sorted({**_of_nats(), **_of_program()}.items()):
+    for name, file in sorted((_of_nats() if target == "nats" else _of_program()).items()):
         digest.update(f"{name}\0{hashlib.sha256(file.read_bytes()).hexdigest()}\0".encode())
     return digest.hexdigest()
 

@@ -74,15 +74,19 @@ class Deployment:
         return Made(plan(description.wanted, real), description, real)
 
     async def describe(self, token: str | None) -> Description:
-        files = await asyncio.to_thread(read_files, self.folder, self.deploy.exclude, without=[self.token_file])
-        return describe(
-            self.settings, self.deploy, Known(self.environ, files, await asyncio.to_thread(self._recipe), token)
-        )
+        return describe(self.settings, self.deploy, await asyncio.to_thread(self._known, token))
 
-    def _recipe(self) -> str:
+    def _known(self, token: str | None) -> Known:
         """Who builds nothing needs no sources."""
-        builds = self.deploy.image is None or self.deploy.transport == "nats"
-        return recipe() if builds else ""
+        files = read_files(self.folder, self.deploy.exclude, without=[self.token_file])
+        on_nats = self.deploy.transport == "nats"
+        return Known(
+            self.environ,
+            files,
+            recipe() if self.deploy.image is None else "",
+            token,
+            recipe("nats") if on_nats else "",
+        )
 
     # -- the token ----------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ Perdure = Callable[..., Result]
 def engine(monkeypatch: pytest.MonkeyPatch) -> MemoryEngine:
     made = MemoryEngine()
     monkeypatch.setattr(deployment, "open_engine", lambda settings: made)
-    monkeypatch.setattr(deployment, "recipe", lambda: "recipe")
+    monkeypatch.setattr(deployment, "recipe", lambda target="perdure": target)
     return made
 
 

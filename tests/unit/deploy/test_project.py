@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.deploy.files import read_files
 from perdure.deploy.model import (
     LABEL_NAME,
     LABEL_PROJECT,
@@ -19,7 +20,7 @@ from perdure.deploy.model import (
     Port,
     Wanted,
 )
-from perdure.deploy.project import Description, outline
+from perdure.deploy.project import Description, Known, describe, outline
 from perdure.errors import ConfigurationError
 from perdure.settings import load
 from perdure.settings.deployment import load_deployment
@@ -277,6 +278,19 @@ def test_an_image_is_named_by_what_it_is_made_from(described: Describe, tmp_path
     with_notes = image("agent-shop", excluding)
     (tmp_path / "notes.csv").write_text("3,4")
     assert image("agent-shop", excluding) == with_notes
+
+
+def test_nats_goes_on_when_perdure_is_upgraded(tmp_path: Path) -> None:
+    (tmp_path / "perdure.toml").write_text(NATS)
+    settings, deploy = load_deployment(None, {"XDG_DATA_HOME": str(tmp_path)}, tmp_path)
+
+    def images(recipe: str, nats_recipe: str) -> list[str]:
+        known = Known({}, read_files(tmp_path), recipe, "t" * 43, nats_recipe)
+        return [each.image for each in describe(settings, deploy, known).wanted.containers]
+
+    before, upgraded, both = images("1", "n"), images("2", "n"), images("2", "m")
+    assert before[0] == upgraded[0] != both[0]
+    assert not set(before[1:]) & set(upgraded[1:])
 
 
 def test_a_given_image_is_taken_as_it_is(described: Describe) -> None:
