@@ -7,16 +7,15 @@ to transport `nats` leaves that agent its conversations. Transport `nats`: servi
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from perdure.config import AgentSettings, DeploySettings, LimitSettings, ServiceSettings, Settings, VolumeSettings
+from perdure.config import AgentSettings, DeploySettings, ServiceSettings, Settings, VolumeSettings
 from perdure.deploy import naming
+from perdure.deploy.checking import given_image, missing_files, missing_secrets
 from perdure.deploy.files import ProjectFiles
 from perdure.deploy.model import (
     DATA_FOLDER,
@@ -31,9 +30,7 @@ from perdure.deploy.model import (
     Attachment,
     Build,
     Container,
-    HealthCheck,
     Image,
-    Limits,
     Mount,
     Network,
     Port,
@@ -45,6 +42,7 @@ from perdure.deploy.model import (
     Wanted,
     with_spec,
 )
+from perdure.deploy.parts import host_of, limits_of, own_check, web_check
 from perdure.deploy.token import password_of
 from perdure.errors import ConfigurationError
 from perdure.transport.nats.server_config import password_variable, server_config
@@ -87,7 +85,7 @@ def describe(settings: Settings, deploy: DeploySettings, known: Known) -> Descri
     """Raises ConfigurationError with everything that keeps it from being made: secrets that are not set, files of agents that
     would not be in their image."""
     describing = _Describing(settings, deploy, known)
-    problems = [*_missing_secrets(settings, deploy, known.environ), *_missing_files(settings, deploy, known.files)]
+    problems = [*missing_secrets(settings, deploy, known.environ), *missing_files(settings, deploy, known.files)]
     if problems:
         raise ConfigurationError(problems)
     return describing.all()
@@ -98,43 +96,6 @@ def outline(settings: Settings, deploy: DeploySettings) -> Wanted:
     can be made or compared by it."""
     known = Known(defaultdict(str), ProjectFiles(settings.import_paths[0]), "")
     return _Describing(settings, deploy, known).all().wanted
-
-
-def _missing_secrets(settings: Settings, deploy: DeploySettings, environ: Mapping[str, str]) -> Iterator[str]:
-    named = [*deploy.secrets, *(name for agent in deploy.agents.values() for name in agent.secrets)]
-    named += [name for service in deploy.services.values() for name in service.secrets]
-    for name in dict.fromkeys(named):
-        if not environ.get(name):
-            yield f"The secret {name} is not set here: export {name}=… (or take it out of `secrets` in {settings.project})."
-
-
-def _missing_files(settings: Settings, deploy: DeploySettings, files: ProjectFiles) -> Iterator[str]:
-    built = [agent for agent in settings.agents if _given_image(deploy, agent.name) is None]
-    if built and settings.project is not None and not files.holds(settings.project):
-        yield f"{settings.project} would not be in the image: its name must not begin with a dot, nor `exclude` name it."
-    for agent in built:
-        for key, path in _files_of(agent):
-            if not files.holds(path):
-                yield (
-                    f"[agents.{agent.name}] `{key}` names {path}, which would not be in the image: it must be a file in "
-                    f"{files.folder} that `exclude` of [deploy] does not name and whose name does not begin with a dot."
-                )
-
-
-def _files_of(agent: AgentSettings) -> Iterator[tuple[str, Path]]:
-    for key, path in (("system_prompt_file", agent.system_prompt_file), ("mcp_config", agent.mcp_config)):
-        if path is not None:
-            yield key, path
-    references = [("graph", agent.graph), *(("tools", each) for each in agent.tools)]
-    for key, reference in references:
-        place = (reference or "").rpartition(":")[0]
-        if place.endswith(".py"):
-            yield key, agent.base / place
-
-
-def _given_image(deploy: DeploySettings, agent: str) -> str | None:
-    own = deploy.agents.get(agent)
-    return (own.image if own else None) or deploy.image
 
 
 # -- containers -------------------------------------------------------------------------------------------------------
@@ -205,7 +166,7 @@ class _Describing:
         }
         secret = {**self._secrets(self._deploy.secrets), **self._secrets(own.secrets if own else ())}
         container = self._ours(Role.AGENT, agent.name, "agent", self._project_image(Role.AGENT, agent.name))
-        container = replace(container, health=_web_check(HEALTH_PORT), limits=_limits(own.limits if own else None))
+        container = replace(container, health=web_check(HEALTH_PORT), limits=limits_of(own.limits if own else None))
         return self._with_data(
             self._with_environment(container, plain, {**secret, **self._nats_address(f"agent-{agent.name}")}),
             claims=[agent.name],
@@ -222,7 +183,7 @@ class _Describing:
             entrypoint=("nats-server",),
             command=("-c", NATS_CONFIGURATION),
             working_folder="/",
-            health=_web_check(NATS_HEALTH_PORT, "/healthz?js-server-only=true"),
+            health=web_check(NATS_HEALTH_PORT, "/healthz?js-server-only=true"),
         )
         passwords = {password_variable(user): self._password(user) for user in users}
         return self._with_data(
@@ -247,8 +208,8 @@ class _Describing:
             command=service.command,
             user=service.user or "",
             networks=(Attachment(naming.network_name(self._project), (name,)),),
-            health=_own_check(service.health) if service.health else None,
-            limits=_limits(service.limits),
+            health=own_check(service.health) if service.health else None,
+            limits=limits_of(service.limits),
             read_only=service.read_only,
             tmpfs=(_TMP,) if service.read_only else (),
             capabilities_dropped=("ALL",),
@@ -301,14 +262,14 @@ class _Describing:
             found,
             mounts=tuple(sorted((*found.mounts, Mount(SECRETS_FOLDER, secrets.name, read_only=True)))),
             ports=(Port(gateway.port, gateway.port, gateway.bind),),
-            health=_web_check(gateway.port),
-            limits=_limits(gateway.limits),
+            health=web_check(gateway.port),
+            limits=limits_of(gateway.limits),
         )
 
     def _of_people(self) -> dict[str, str]:
         """The port inside is the one outside: the Host that browsers say is then one that is served."""
         gateway = self._deploy.gateway
-        hosts = dict.fromkeys((*self._settings.allowed_hosts, *gateway.allowed_hosts, *_host_of(gateway.bind)))
+        hosts = dict.fromkeys((*self._settings.allowed_hosts, *gateway.allowed_hosts, *host_of(gateway.bind)))
         return {
             "PERDURE_HOST": "0.0.0.0",  # noqa: S104 -- in the container; `ports` says where it is published
             "PERDURE_PORT": str(gateway.port),
@@ -376,7 +337,7 @@ class _Describing:
     # -- images -------------------------------------------------------------------------------------------------------
 
     def _project_image(self, role: Role, agent: str | None) -> str:
-        given = _given_image(self._deploy, agent or self._settings.default_agent)
+        given = given_image(self._deploy, agent or self._settings.default_agent)
         if given is not None:
             return self._taken(given)
         project = self._known.files
@@ -401,34 +362,3 @@ class _Describing:
         named = reference if ":" in reference.rpartition("/")[2] else f"{reference}:latest"
         self._images.setdefault(named, Image(named))
         return named
-
-
-# -- parts ------------------------------------------------------------------------------------------------------------
-
-
-def _web_check(port: int, path: str = "/api/healthz") -> HealthCheck:
-    """Python is in every image made here; neither a proxy of the environment nor a module of the project has a part in it."""
-    ask = (
-        "import http.client, sys; "
-        f"c = http.client.HTTPConnection('127.0.0.1', {port}, timeout=4); c.request('GET', '{path}'); "
-        "sys.exit(c.getresponse().status != 200)"
-    )
-    return _own_check(("python", "-I", "-c", ask))
-
-
-def _own_check(command: Sequence[str]) -> HealthCheck:
-    return HealthCheck(("CMD", *command), 10.0, 5.0, 60.0, 3)
-
-
-def _limits(given: LimitSettings | None) -> Limits:
-    if given is None:
-        return Limits()
-    cpus = None if given.cpus is None else round(given.cpus * 1_000_000_000)
-    return Limits(given.memory, cpus, given.pids)
-
-
-def _host_of(bind: str) -> Iterator[str]:
-    """The name under which an address other than the loopback is reached; none for all of them."""
-    address = ipaddress.ip_address(bind)
-    if not address.is_loopback and not address.is_unspecified:
-        yield f"[{bind}]" if address.version == 6 else bind
