@@ -40,6 +40,13 @@ def test_a_container_may_take_longer_to_stop_than_its_turns_to_drain(name: str) 
     assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > Settings().drain_seconds
 
 
+@pytest.mark.parametrize("name", ["perdure", "gateway"])
+def test_the_port_that_browsers_name_is_the_one_that_is_listened_on(name: str) -> None:
+    port = SERVICES[name]["environment"]["PERDURE_PORT"]
+
+    assert SERVICES[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
+
+
 def test_no_password_has_a_default() -> None:
     given = [
         value
