@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect, useId, useRef } from "react";
+import { type ReactNode, useId, useLayoutEffect, useRef } from "react";
 import { useEscape } from "./escape";
 
 interface Props {
@@ -7,12 +7,12 @@ interface Props {
   children: ReactNode;
 }
 
-/** A modal dialog, open as long as it is rendered. */
+/** A modal dialog, open as long as it is rendered. Closed while it is still there, it gives the focus back. */
 export function Dialog({ title, onClose, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
   const heading = useId();
   useEscape(onClose);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = element.current;
     dialog?.showModal();
     return () => dialog?.close();

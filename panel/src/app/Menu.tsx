@@ -17,11 +17,12 @@ export function Menu({ className, summary, label, children }: Props) {
   const close = () => {
     if (element.current) element.current.open = false;
   };
-  const onEscape = () => {
+  /** Whoever works by keyboard is where they were, also after a dialog that a choice opens. */
+  const back = () => {
     close();
     element.current?.querySelector("summary")?.focus();
   };
-  useEscape(open ? onEscape : undefined);
+  useEscape(open ? back : undefined);
   const leave = (event: FocusEvent<HTMLDetailsElement>) => {
     if (!event.currentTarget.contains(event.relatedTarget)) close();
   };
@@ -29,7 +30,7 @@ export function Menu({ className, summary, label, children }: Props) {
     <details ref={element} className={className} onBlur={leave} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary aria-label={label}>{summary}</summary>
       {/* biome-ignore lint/a11y: the choices in it are buttons and links; this only closes what they are in */}
-      <div onClick={close}>{children}</div>
+      <div onClick={back}>{children}</div>
     </details>
   );
 }

@@ -1,4 +1,4 @@
-import type { FormEvent } from "react";
+import { type FormEvent, useState } from "react";
 import { useDraft } from "../app/drafts";
 import { useEscape } from "../app/escape";
 import { ErrorText } from "../app/Failed";
@@ -15,7 +15,11 @@ export function EditMessage({ message, text, branching }: { message: string; tex
   const [draft, setDraft] = useDraft(`${edits(branching.conversation)}text`);
   const edited = draft ?? text;
   const field = useGrowing(edited);
-  const leave = () => branching.edit(null);
+  const [opener] = useState(() => document.activeElement);
+  const leave = () => {
+    branching.edit(null);
+    requestAnimationFrame(() => goBack(opener, message));
+  };
   useEscape(leave);
   const submit = (event?: FormEvent) => {
     event?.preventDefault();
@@ -47,4 +51,10 @@ export function EditMessage({ message, text, branching }: { message: string; tex
       </div>
     </form>
   );
+}
+
+/** To what had the focus before; a button that was gone meanwhile is there again as another one. */
+function goBack(opener: Element | null, message: string): void {
+  const place = opener?.isConnected ? opener : document.querySelector(`[data-edit="${CSS.escape(message)}"]`);
+  if (place instanceof HTMLElement) place.focus();
 }

@@ -19,7 +19,7 @@ function Tools({ message, by, branching }: { message: string; by: "user" | "agen
     <div className={styles.messageTools} data-by={by}>
       {point && <BranchPicker point={point} />}
       {by === "user" ? (
-        <button type="button" className="quiet" onClick={() => branching.edit(message)}>
+        <button type="button" className="quiet" data-edit={message} onClick={() => branching.edit(message)}>
           {t.chat.edit}
         </button>
       ) : (

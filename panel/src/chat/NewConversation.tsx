@@ -23,7 +23,7 @@ export function NewConversation() {
   const { data, error } = useAgents();
   const [picked, setPicked] = useDraft("agent");
   const agents = data?.items ?? [];
-  const agent = agents.find((each) => each.name === picked) ?? agents.find((each) => each.default);
+  const agent = agents.find((each) => each.name === picked) ?? agents.find((each) => each.default) ?? agents[0];
   const send = useSend(null, agent?.name ?? null);
   const line = useLine();
   const reach = useReach(agent?.name);

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.acceptance.conftest import ServerProcess, eventually
-from tests.acceptance.panel.conftest import Person, new_server, served, signed_in, until
+from tests.acceptance.panel.conftest import Person, new_server, send, served, signed_in, until
 
 GRAPHS = """
 from langgraph.graph import START, MessagesState, StateGraph
@@ -89,6 +89,18 @@ def test_a_question_of_a_graph_is_shown_as_it_is_and_answered(guest: Person, sai
     card.get_by_role("button", name="Answer", exact=True).click()
     until(page, "completed")
     expect(page.get_by_label("Agent", exact=True)).to_contain_text(heard)
+
+
+def test_a_message_goes_to_the_agent_that_the_list_shows(guest: Person) -> None:
+    page = guest.open("/")
+    shown = page.get_by_role("combobox", name="Agent")
+    expect(shown).to_have_value("asker")
+    guest.say("go")
+    expect(page.locator("[data-card][data-kind=interrupt]")).to_be_visible()
+    page.get_by_role("link", name="New conversation").click()
+    shown.select_option("talker")
+    send(page, "go")
+    expect(page.get_by_text("message 1999.", exact=True)).to_be_in_viewport()
 
 
 def test_of_two_thousand_messages_those_near_the_window_are_in_the_page(guest: Person) -> None:

@@ -130,7 +130,7 @@ def test_a_turn_whose_process_died_is_driven_again_by_a_person_and_shows_why(
 
 
 def test_a_turn_is_cancelled_after_a_question(person: Person) -> None:
-    said = person.server.say("please do the four-step job")
+    said = person.server.say(f"/say {'word ' * 600}")
     page = person.open(f"/turns/{said['turn']}")
     page.get_by_role("button", name="Cancel the turn").click()
     page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
