@@ -343,9 +343,12 @@ def _about_agents(agents: Sequence[str], deploy: DeploySettings) -> Iterator[str
             yield f"[agents.{name}]: a deployment has a container of that name already; give the agent another name."
         if name in deploy.services:
             yield f"[deploy.services.{name}]: an agent is named so too; give the service another name."
-    folded = [name.lower() for name in agents]
-    if len(set(folded)) < len(folded):
-        yield f"[agents]: names must differ by more than small and capital letters: {', '.join(agents)}."
+    folded = {re.sub(r"[_.]", "-", name.lower()) for name in agents}
+    if len(folded) < len(agents):
+        yield (
+            "[agents]: for images and passwords names must differ by more than capital letters, `-`, `_` and `.`: "
+            f"{', '.join(agents)}."
+        )
 
 
 def _about_volumes(agents: Sequence[str], deploy: DeploySettings) -> Iterator[str]:

@@ -264,8 +264,11 @@ def test_an_agent_cannot_have_the_name_of_another_container(load_here: Load, nam
     assert "has a container of that name already" in found
 
 
-def test_agents_that_differ_by_capital_letters_alone_are_refused(load_here: Load) -> None:
-    (found,) = problems(load_here, "[agents.shop]\n[agents.Shop]\n")
+@pytest.mark.parametrize("names", [("shop", "Shop"), ("a-b", "a_b")])
+def test_agents_whose_images_or_passwords_would_have_one_name_are_refused(
+    load_here: Load, names: tuple[str, str]
+) -> None:
+    (found,) = problems(load_here, "".join(f"[agents.{name}]\n" for name in names))
     assert "must differ by more than" in found
 
 
