@@ -46,12 +46,12 @@ def patience_seconds(check: HealthCheck | None) -> float:
 def _hopeless(life: Life | None) -> str | None:
     if life is None:
         return "it is gone"
-    if life.health == "unhealthy":
-        return f"its health check fails ({life.said or 'it says nothing'})"
     if life.restarts >= RESTARTS_BORNE:
         return f"it has ended {life.restarts} times (exit code {life.exit_code})"
     if life.started and not life.running and not life.restarting:
         return f"it has ended (exit code {life.exit_code})"
+    if life.running and life.health == "unhealthy":  # engines also say it of one that is between two starts
+        return f"its health check fails ({life.said or 'it says nothing'})"
     return None
 
 
