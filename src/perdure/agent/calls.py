@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from perdure.agent.codec import Unreadable, from_json, to_json
 from perdure.agent.directory import Asks, Directory
 from perdure.agent.ids import new_id
-from perdure.errors import AgentUnavailable, NotReady
+from perdure.errors import AgentUnavailable, CardDecided, NotReady
 from perdure.replication import JournalRows, Reach
 from perdure.store.replica import Replica
 from perdure.turns import ENDED, Person
@@ -29,6 +29,15 @@ the one that follows it answers."""
 
 PAUSE_SECONDS = 0.25
 """Before an agent that did not answer, or takes nothing now, is asked again."""
+
+
+class DecidedBefore(Exception):
+    """A decision that was sent again was refused because the card is decided: perhaps by the one that was sent first. `error`
+    says who decided what."""
+
+    def __init__(self, error: CardDecided) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class Feed(Protocol):
@@ -78,10 +87,10 @@ class Calls:
         within_seconds: float | None = None,
     ) -> Mapping[str, Any]:
         """Waits for an agent that is away or takes nothing now: one that starts again comes back within that time. The same
-        request may arrive more than once. Raises AgentUnavailable, NotReady."""
+        request may arrive more than once. Raises AgentUnavailable, NotReady, and DecidedBefore after a repetition."""
         whole = self._wait_seconds if within_seconds is None else within_seconds
         now = asyncio.get_running_loop().time
-        deadline, request_id = now() + whole, new_id()
+        deadline, request_id, again = now() + whole, new_id(), False
         while True:
             left = deadline - now()
             within = REPEAT_SECONDS if left > REPEAT_SECONDS * 1.5 else max(left, PAUSE_SECONDS)
@@ -90,7 +99,12 @@ class Calls:
             except NotReady as error:
                 if deadline - now() < PAUSE_SECONDS:
                     raise self._told(agent, whole, error) from error
+                again = True
                 await asyncio.sleep(PAUSE_SECONDS)
+            except CardDecided as error:
+                if not again:
+                    raise
+                raise DecidedBefore(error) from error
 
     def _told(self, agent: str, seconds: float, error: NotReady) -> NotReady:
         if not isinstance(error, AgentUnavailable):

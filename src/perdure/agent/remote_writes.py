@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any, Protocol, Unpack
 
 from perdure.agent.base import ForkAsked, ForkedFrom
-from perdure.agent.calls import Calls
+from perdure.agent.calls import Calls, DecidedBefore
 from perdure.agent.codec import from_json, to_json
 from perdure.agent.directory import Directory
 from perdure.agent.ids import new_id
 from perdure.agent.people import check_own
 from perdure.agent.whereabouts import Whereabouts
-from perdure.errors import AgentUnavailable, BadRequest
+from perdure.errors import AgentUnavailable, BadRequest, CardDecided
 from perdure.replication import Reach
 from perdure.store.base import Decided
 from perdure.store.replica import Replica
@@ -125,12 +125,26 @@ class RemoteWrites:
 
     async def decide(self, person: Person, card: str, verdict: Verdict) -> Decided:
         _, owning = await self._whereabouts.card(person, card)
-        result = await self._calls.write(owning, "approvals/decide", {"card": card, **_said(verdict)}, person)
-        decided = from_json(Decided, result)
+        try:
+            result = await self._calls.write(owning, "approvals/decide", {"card": card, **_said(verdict)}, person)
+            decided = from_json(Decided, result)
+        except DecidedBefore as before:
+            decided = await self._decided_before(person, owning, card, verdict, before.error)
         if decided.turn_status is not TurnStatus.PARKED:
             known = decided.card
             await self._wait_for(owning, known.conversation, known.turn, decided.turn_status)
         return decided
+
+    async def _decided_before(
+        self, person: Person, owning: str, card: str, verdict: Verdict, error: CardDecided
+    ) -> Decided:
+        """The agent took the decision and died before it said so: it is the same one that the repetition was told of."""
+        told, turn = error.details, error.turn
+        if turn is None or (told.get("decided_by"), told.get("decision")) != (person.name, str(verdict.decision)):
+            raise error
+        await self._calls.read(owning, "turns/get", {"turn_id": turn}, person)  # its rows come into the copy
+        known = await self._replica.card(person.scope, person.name, card)
+        return Decided(known, (await self._replica.turn(person.scope, turn)).status)
 
     async def cancel(self, person: Person, turn: str) -> Turn:
         _, owning = await self._whereabouts.turn(person, turn)

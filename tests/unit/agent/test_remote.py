@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,11 @@ import pytest
 
 from perdure.agent import remote_writes
 from perdure.agent.people import LOCAL_OWNER
-from perdure.errors import AgentUnavailable, BadRequest, NotFound, NotReady, UnknownCard
+from perdure.errors import AgentUnavailable, BadRequest, CardDecided, NotFound, NotReady, UnknownCard
 from perdure.events import Event, EventKind, Gone, Reached, Unfollowed
 from perdure.replication import Reach
 from perdure.transport.nats.wire import News
-from perdure.turns import DecisionKind, Person, RequestKey, Role, TurnStatus, Verdict
+from perdure.turns import CardState, DecisionKind, Person, RequestKey, Role, TurnStatus, Verdict
 from tests.unit.agent.desk import Desk, open_desk
 from tests.unit.engine.house import ME
 
@@ -293,6 +295,32 @@ class TestWriting:
         await desk.port.decide(ME, second.id, YES)
         assert desk.waiting.dispatches == [("agent", accepted.conversation, accepted.turn)]
         await desk.house.until(accepted, TurnStatus.COMPLETED)
+
+    @pytest.mark.parametrize("by", [ME, replace(ME, name="somebody else")], ids=lambda person: person.name)
+    async def test_a_decision_whose_answer_was_lost_is_known_again_and_anothers_is_not(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch, by: Person
+    ) -> None:
+        """The agent died with it: `APPROVAL_DECIDED` for the repetition is the answer to the first try if it was ours."""
+        accepted = await done(desk, "call ask")
+        (card,) = await desk.house.waiting(accepted)
+        call, tries = desk.asks.call, itertools.count()
+
+        async def losing(agent: str, method: str, *more: Any, **asked: Any) -> Any:
+            if method == "approvals/decide" and next(tries) == 0:
+                await desk.house.agents.decide(by, card.id, YES)
+                raise AgentUnavailable("its answer was lost")
+            return await call(agent, method, *more, **asked)
+
+        monkeypatch.setattr(desk.asks, "call", losing)
+        if by is ME:
+            decided = await desk.port.decide(ME, card.id, YES)
+            assert (decided.card.id, decided.card.state) == (card.id, CardState.DECIDED)
+            assert decided.turn_status is not TurnStatus.PARKED
+        else:
+            with pytest.raises(CardDecided):
+                await desk.port.decide(ME, card.id, YES)
+        with pytest.raises(CardDecided):
+            await desk.port.decide(ME, card.id, YES)
 
     async def test_the_answer_to_an_old_key_brings_the_end_of_its_turn_with_it(self, desk: Desk) -> None:
         key = RequestKey("key", "digest")
