@@ -33,7 +33,7 @@ from tests.servers.nats_server import binaries
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "durability.md"
-AT_ONCE = 3
+AT_ONCE = 5
 """Trials that run side by side: most of a trial is waiting."""
 
 SUITE = {
