@@ -20,7 +20,8 @@ def web_check(port: int, path: str = "/api/healthz") -> HealthCheck:
 
 
 def own_check(command: Sequence[str]) -> HealthCheck:
-    return HealthCheck(("CMD", *command), 10.0, 5.0, 60.0, 3)
+    """Often enough that an apply, which waits for it at every container, is not slow."""
+    return HealthCheck(("CMD", *command), 5.0, 5.0, 60.0, 6)
 
 
 def limits_of(given: LimitSettings | None) -> Limits:
