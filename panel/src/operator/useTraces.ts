@@ -15,6 +15,7 @@ import type { Trace } from "./steps";
 /** More is not drawn: nobody would find anything in it. */
 export const MOST_TRACES = 4_000;
 const PAGE = "200";
+const MOST_PAGES = 500;
 
 export function useTraces(turn: TurnReply): { traces: readonly Trace[]; error: Error | null } {
   const live = !ENDED.has(turn.status);
@@ -33,17 +34,18 @@ export function useTraces(turn: TurnReply): { traces: readonly Trace[]; error: E
   return { traces, error };
 }
 
-async function recorded(turn: string, signal: AbortSignal): Promise<Trace[]> {
-  const traces: Trace[] = [];
+/** The newest of a turn. The journal is read from its beginning: of a turn without end not all of it. */
+export async function recorded(turn: string, signal: AbortSignal): Promise<Trace[]> {
+  let traces: Trace[] = [];
   let cursor: string | null = null;
-  do {
+  for (let read = 0; read === 0 || (cursor !== null && read < MOST_PAGES); read += 1) {
     const asked = query({ kind: "trace", limit: PAGE, cursor: cursor ?? undefined });
     const page: Page<EventReply> = await call("GET", `api/turns/${encodeURIComponent(turn)}/events${asked}`, {
       signal,
     });
-    traces.push(...page.items.map(ofEvent));
+    traces = [...traces, ...page.items.map(ofEvent)].slice(-MOST_TRACES);
     cursor = page.next;
-  } while (cursor !== null && traces.length < MOST_TRACES);
+  }
   return traces;
 }
 
