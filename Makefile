@@ -1,6 +1,6 @@
 # Everything a newcomer needs: `make run` and `make test`, on Python >= 3.11 and make alone. Bare `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run panel demo test unit crash proof check format bench wheel ci lock clean
+.PHONY: help run panel demo test unit crash engine proof check format bench wheel ci lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -51,13 +51,16 @@ demo: $(VENV)/run.stamp ## the 30-second proof: kill -9 in the middle, nothing l
 	@exec $(BIN)/perdure demo
 
 test: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## all tests, crash suite included
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not proof"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not docker"
 
 unit: $(VENV)/dev.stamp $(VENV)/nats-other.stamp ## the tests that take seconds
 	@$(BIN)/python -m pytest -q tests/unit tests/conformance
 
 crash: $(VENV)/dev.stamp ## only the crash suite
 	@$(BIN)/python -m pytest -q tests/crash -m "not proof"
+
+engine: $(VENV)/dev.stamp $(PAGE) ## deployments on a real Docker engine (minutes; Linux, root)
+	@$(BIN)/python -m pytest -q tests/deploy
 
 proof: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
 	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))

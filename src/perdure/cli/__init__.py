@@ -14,7 +14,7 @@ from typer.main import get_command
 from typer.models import CommandInfo
 
 from perdure import failpoints
-from perdure.cli import approvals, configuration, conversations, demo, doctor, files, nats, people, serve, turns
+from perdure.cli import approvals, configuration, conversations, demo, deploy, doctor, files, nats, people, serve, turns
 from perdure.cli.chat import chat
 from perdure.cli.output import AsJson, Exit, hint, print_json, say
 from perdure.errors import ConfigurationError, PerdureError
@@ -31,6 +31,12 @@ app.command()(serve.serve)
 app.command()(nats.agent)
 app.command()(nats.gateway)
 app.command("nats-config")(nats.nats_config)
+app.command()(deploy.plan)
+app.command()(deploy.apply)
+app.command()(deploy.destroy)
+app.command()(deploy.status)
+app.command()(deploy.logs)
+app.command()(deploy.restart)
 app.command()(demo.demo)
 app.command()(chat)
 app.add_typer(conversations.app, name="conversations")
