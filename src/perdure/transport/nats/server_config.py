@@ -30,7 +30,8 @@ jetstream {{
 """
 
 _USERS = """
-# One user for each role; passwords come from the environment of nats-server. Off one machine add tls {{}} and credentials or nkeys.
+# One user for each role; passwords come from the environment of nats-server, in double quotes where they are no plain words (nats-server
+# reads 12345 and true as no texts). Off one machine add tls {{}} and credentials or nkeys.
 authorization {{
   users: [
 {users}
