@@ -2,6 +2,7 @@
 
 import { address } from "../app/base";
 import { isRecord, parseJson } from "../fold/json";
+import { cut } from "../stream/nudge";
 import type { ErrorEnvelope } from "./schema";
 import { hear } from "./skew";
 
@@ -61,6 +62,8 @@ async function answered(path: string, init: RequestInit): Promise<string> {
     if (init.signal?.aborted) throw error;
     throw new ApiError(0, { code: "UNREACHABLE", message: "" });
   }
+  // A stream that was opened before goes on: its line is to find out too, and the page to say so.
+  if (response.status === 401) cut();
   if (!response.ok) throw new ApiError(response.status, envelopeOf(response, text));
   return text;
 }

@@ -13,12 +13,17 @@ export function ask(): void {
   wake();
 }
 
+/** Lines that stand are opened anew. */
+export function cut(): void {
+  nudge.dispatchEvent(new Event("cut"));
+}
+
 export function watchPage(): () => void {
   const stop = new AbortController();
   const listen = { signal: stop.signal };
   document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && ask(), listen);
   window.addEventListener("pageshow", ask, listen);
   window.addEventListener("online", ask, listen);
-  window.addEventListener("offline", () => nudge.dispatchEvent(new Event("cut")), listen);
+  window.addEventListener("offline", cut, listen);
   return () => stop.abort();
 }
