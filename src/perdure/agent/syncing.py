@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -16,6 +17,9 @@ from perdure.failpoints import failpoint
 from perdure.replication import JournalRows
 from perdure.store.replica import Replica
 from perdure.transport.local import LocalTransport
+
+ABREAST = 8
+"""Conversations that are asked for at once: a first copy of thousands would wait for one answer after the other else."""
 
 NAMED = -1
 """`JournalRows.after` of rows that do not continue a position."""
@@ -73,18 +77,14 @@ class Syncing:
 
     async def _take_page(self, rows: JournalRows) -> bool:
         """False when the journal went back behind the copy."""
-        events: list[Event] = []
-        watched = self._transport.watched()
+        lacking: list[tuple[str, int, int]] = []
         for conversation, last in rows.last_seqs.items():
             held = await self._replica.last_seq(conversation) or 0
             if last < held and await self._went_back(conversation, held):
                 return False
             if last > held:
-                found = None if conversation in watched else await self._quiet(conversation, held, last, len(events))
-                if found is None:
-                    await self._fill(conversation)
-                else:
-                    events += found
+                lacking.append((conversation, held, last))
+        events = await self._lacking(lacking)
         failpoint("follow.apply.before")
         await self._telling.commit(events, rows)
         failpoint("follow.apply.after")
@@ -95,12 +95,30 @@ class Syncing:
         rows = await self._gaps.rows_of(conversation, ())
         return rows.journal != self.journal or rows.last_seqs.get(conversation, held) < held
 
-    async def _quiet(self, conversation: str, held: int, last: int, many: int) -> list[Event] | None:
+    async def _lacking(self, lacking: Sequence[tuple[str, int, int]]) -> list[Event]:
+        """The events of the quiet ones, asked for side by side. Each of the others is brought up to date by itself."""
+        events: list[Event] = []
+        for first in range(0, len(lacking), ABREAST):
+            some = lacking[first : first + ABREAST]
+            asked = (self._quiet(*each, room=len(events) < MAX_EVENTS) for each in some)
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            for (conversation, _, _), own in zip(some, found, strict=True):
+                if isinstance(own, BaseException):
+                    raise own
+                if own is None:
+                    await self._fill(conversation)
+                else:
+                    events += own
+        return events
+
+    async def _quiet(self, conversation: str, held: int, last: int, *, room: bool) -> list[Event] | None:
         """The events that rows tell of, of a conversation in which nothing happens now; None when it must be asked for alone."""
+        if not room or conversation in self._transport.watched():
+            return None
         events: list[Event] = []
         async for page in self._gaps.events(conversation, held, upto=last):
             events += page
-            if many + len(events) > MAX_EVENTS or (events[-1:] and events[-1].seq > last):
+            if len(events) > MAX_EVENTS // ABREAST or (events[-1:] and events[-1].seq > last):
                 return None
         return events
 
