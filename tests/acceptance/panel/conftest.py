@@ -34,10 +34,11 @@ _TRANSCRIPT = """() => {
   for (const element of [log, ...log.querySelectorAll('*')]) {
     element.removeAttribute('style');
     element.removeAttribute('data-index');
+    element.removeAttribute('data-edit');
   }
   return log.innerHTML;
 }"""
-"""All of the log but what tells of attempts and times, and where the browser put it."""
+"""All of the log but what tells of attempts and times, where the browser put it, and whose it is."""
 
 
 EMBEDDED, NATS = "embedded", "nats"

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.acceptance.conftest import ServerProcess
 from tests.acceptance.panel.conftest import Person, conversation_of, send, shows, transcript, until
 
-ANSWER = "/say " + " ".join(f"word{n}" for n in range(90)) + "\n\n```python\nx = 'one'\n```\n\n- a\n- b\n\nThe end."
+ANSWER = "/say " + " ".join(f"word{n}" for n in range(150)) + "\n\n```python\nx = 'one'\n```\n\n- a\n- b\n\nThe end."
 LONG = "/say " + " ".join(f"word{n}" for n in range(600))
 JOB = "please do the four-step job"
 HELD = re.compile("(The server does not answer|The agent cannot be reached now)\\. The message is sent again")
