@@ -176,7 +176,13 @@ async def _called(request: Request, methods: Mapping[str, Method[Any]]) -> Any:
 
 def _wrong(error: ValidationError) -> str:
     faults = error.errors(include_input=False, include_url=False, include_context=False)
-    return " ".join(f"`{'.'.join(map(str, each['loc'])) or 'params'}`: {each['msg']}." for each in faults[:5])
+    return " ".join(_fault(".".join(map(str, each["loc"])), each["msg"]) for each in faults[:5])
+
+
+def _fault(where: str, said: str) -> str:
+    """A sentence; a rule of our own is one by itself."""
+    what = said.removeprefix("Value error, ").removesuffix(".")
+    return f"{what}." if what != said.removesuffix(".") and not where else f"`{where or 'params'}`: {what}."
 
 
 class Remembered:

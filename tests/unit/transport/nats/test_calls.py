@@ -6,10 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Self
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from structlog.testing import capture_logs
 
 from perdure.errors import AgentUnavailable, BadRequest, NotReady, PerdureError, TooLarge, TurnInProgress
@@ -31,6 +31,12 @@ class Asked(BaseModel):
 
     text: str = ""
     size: int = 0
+
+    @model_validator(mode="after")
+    def _rule(self) -> Self:
+        if self.size < 0:
+            raise ValueError("Ask for more than nothing.")
+        return self
 
 
 class Desk:
@@ -148,6 +154,8 @@ async def test_wrong_params_are_named(caller: Caller, desk: Desk) -> None:
         await call(caller, params={"nonsense": 1})
     with pytest.raises(BadRequest, match="`size`"):
         await call(caller, params={"size": "many"})
+    with pytest.raises(BadRequest, match=r"^Ask for more than nothing\.$"):
+        await call(caller, params={"size": -1})
     assert not desk.asked
 
 
