@@ -38,13 +38,13 @@ class Recovery:
         return self._safe_mode
 
     async def sweep(self) -> int:
-        """Moves every orphan on; how many were moved."""
+        """Moves every orphan on, in safe mode those alone that a person wants closed: nothing of them has to run for that.
+        How many were moved."""
         await self._judge_boots()
-        if self._safe_mode:
-            return 0
         moved = 0
         for orphan in await self._store.orphans(self._clock.now(), self._held()):
-            moved += await self._recover(orphan)
+            if not self._safe_mode or orphan.cancel_requested_at is not None:
+                moved += await self._recover(orphan)
         return moved
 
     async def _judge_boots(self) -> None:

@@ -445,7 +445,8 @@ class Store(JournalReader, Protocol):
     ) -> LeasedAttempt | None:
         """The next due queued turn of these agents (name → concurrency limit, None = unlimited), in accept order:
         queued → running, attempt counted, epoch + 1, a rewind event where an earlier attempt left something behind.
-        `suspects` picks turns with `Limits.suspect_after` attempts without progress, otherwise they are passed over.
+        `suspects` picks turns with `Limits.suspect_after` attempts without progress, otherwise they are passed over (unless
+        they are only to be closed: a cancel was asked for).
         `asking` picks, whatever the limits and `suspects` say, a suspect with an uncertain `once` call that nobody has
         decided on (unless its cards are discarded), for an attempt that does no work and is not counted."""
         ...

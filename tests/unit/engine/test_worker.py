@@ -484,6 +484,37 @@ async def test_after_too_many_unclean_starts_running_turns_are_left_alone_until_
         assert not house.worker.safe_mode
 
 
+async def test_what_a_person_stops_is_closed_also_while_running_turns_are_left_alone(tmp_path: Path) -> None:
+    path, clock, world = tmp_path / "db", FakeClock(), World()
+    world.hold("poison")
+    graph = hosted("agent", chain(world, "poison"))
+    house = await make_house(path, graph, clock=clock)
+    orphan = await house.send({"done": []})
+    await world.entered["poison"].wait()
+    await house.die()
+    await unclean_starts(path, clock, UNCLEAN_BOOTS + 1)
+    async with open_house(path, graph, clock=clock) as house:
+        assert house.worker.safe_mode
+        await house.store.cancel(None, orphan.turn)
+        await eventually(lambda: clock.sleeping > 0)
+        clock.advance(house.settings.sweep_seconds)
+        await house.until(orphan, TurnStatus.CANCELLED)
+        assert house.worker.safe_mode
+
+
+async def test_a_suspect_that_a_person_stops_is_closed_beside_others(tmp_path: Path) -> None:
+    path, clock, outside, good = tmp_path / "db", FakeClock(), Outside(), World()
+    good.hold("good")
+    agents = [guarded_agent("ToolNode", outside, on_uncertain="retry"), hosted("good", chain(good, "good"))]
+    bad = await _suspect_beside_an_uncertain_call(path, clock, outside, *agents)
+    async with open_house(path, *agents, clock=clock) as house:
+        neighbour = await house.send({"done": []}, agent="good")
+        await house.until(neighbour, TurnStatus.RUNNING)
+        await house.store.cancel(None, bad.turn)
+        await house.until(bad, TurnStatus.CANCELLED)
+        good.let("good")
+
+
 async def unclean_starts(path: Path, clock: FakeClock, count: int) -> None:
     """Starts that did not end: as the journal would show them after kills."""
     for _ in range(count):

@@ -193,13 +193,14 @@ WHERE s.thread_id = :thread AND s.ns = '' ORDER BY c.position DESC LIMIT 1
 -- == claiming and the attempt's writes ==
 
 -- claim_next --
--- The due queued turn with the lowest accept number among agents (JSON: name to limit) that may drive one more.
+-- The due queued turn with the lowest accept number among agents (JSON: name to limit) that may drive one more. One that was
+-- cancelled is no suspect: to close it nothing of it has to run.
 SELECT * FROM turns WHERE accept_number = (
     SELECT min((
         SELECT t.accept_number FROM turns t
         WHERE t.status = 'queued' AND t.agent = a.key
           AND (t.not_before IS NULL OR t.not_before <= :now)
-          AND (t.attempts_without_progress >= :suspect_after) = :suspects
+          AND (t.attempts_without_progress >= :suspect_after AND t.cancel_requested_at IS NULL) = :suspects
         ORDER BY t.accept_number LIMIT 1))
     FROM json_each(:agents) a
     WHERE a.value IS NULL
@@ -340,7 +341,7 @@ WHERE status = 'queued' AND not_before IS NOT NULL AND +agent IN (SELECT value F
 SELECT count(*) AS due FROM turns
 WHERE status = 'queued' AND +agent IN (SELECT value FROM json_each(:agents))
   AND (not_before IS NULL OR not_before <= :now)
-  AND attempts_without_progress > 0 AND attempts_without_progress >= :suspect_after
+  AND attempts_without_progress > 0 AND attempts_without_progress >= :suspect_after AND cancel_requested_at IS NULL
 
 -- cancels_requested --
 -- Which of these running turns a person asked to cancel.
