@@ -561,7 +561,7 @@ async def test_a_cancel_of_a_turn_that_died_too_often_has_one_attempt_of_its_own
     assert last is not None
     await journal.store.cancel(OWNER, turn)
     assert (await journal.die(last)).status is TurnStatus.QUEUED
-    cancelling = await journal.claim(suspects=True)
+    cancelling = await journal.claim()
     assert cancelling is not None
     assert cancelling.turn.cancel_requested_at is not None
     await cancelling.finish(TurnStatus.CANCELLED)
@@ -572,7 +572,7 @@ async def test_a_turn_that_kills_the_process_while_it_is_cancelled_is_given_up(j
     turn = await _suspect(journal)
     await journal.store.cancel(OWNER, turn)
     for expected in (TurnStatus.QUEUED, TurnStatus.FAILED):
-        attempt = await journal.claim(suspects=True)
+        attempt = await journal.claim()
         assert attempt is not None
         assert (await journal.die(attempt)).status is expected
     ended = await journal.turn(turn)
