@@ -64,7 +64,8 @@ class Person:
         )
 
     async def resume(self, sent: Sent) -> bool:
-        """Re-opens the turn; False when a message that waited behind it has taken its place. A repeated request may re-open
+        """Re-opens the turn; False when a message that waited behind it has taken its place, or
+        when nothing of it is left to do (it was given up between its last step and its end). A repeated request may re-open
         it twice, when it had failed again in between."""
         assert self.watcher is not None and sent.turn is not None
         turn, endings = sent.turn, self._endings(sent.turn)
@@ -72,7 +73,7 @@ class Person:
             {"resume": True, "conversation": sent.conversation}, on_try=lambda: self.history.resume_tries.update([turn])
         )
         assert reply.status in {202, 409}, f"resume was refused: {reply}"
-        if reply.status == 409 and reply.body.get("turn") != turn:
+        if reply.status == 409 and (reply.body.get("turn") != turn or reply.body["code"] == "TURN_NOT_RESUMABLE"):
             return False
         self.history.resumes[turn] += 1
         await self.watcher.until(lambda view: view.turn(turn).ending is None or self._endings(turn) > endings)
