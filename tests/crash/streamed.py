@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import nats
 import nats.errors
-from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from tests.crash.journal import Journal, read_journal
 
@@ -96,7 +96,7 @@ class Reader:
     async def _read(self) -> None:
         connection = await nats.connect(self._url, allow_reconnect=False, max_reconnect_attempts=0, error_cb=_nothing)
         try:
-            everything = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
+            everything = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.NONE)
             reading = await connection.jetstream().pull_subscribe("perdure.turns.>", stream=STREAM, config=everything)
             self.visits += 1
             while connection.is_connected:
@@ -123,7 +123,7 @@ async def consume(nats_url: str) -> Fold:
     try:
         stream = connection.jetstream()
         wanted = (await stream.stream_info(STREAM)).state.messages
-        everything = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
+        everything = ConsumerConfig(deliver_policy=DeliverPolicy.ALL, ack_policy=AckPolicy.NONE)
         reading = await stream.pull_subscribe("perdure.turns.>", stream=STREAM, config=everything)
         fold = Fold()
         read = 0
