@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from tests.crash.client import Reply, Watcher
-from tests.crash.fold import FoldedView
+from tests.crash.fold import FoldedView, View
 from tests.crash.records import Expected, History, Sent
 from tests.crash.server import Server
 
@@ -43,7 +43,7 @@ class Person:
         """Waits for the turn's ending on the stream, and resumes it where it was given up for want of luck."""
         assert self.watcher is not None and sent.turn is not None
         while True:
-            view = await self.watcher.turn_ended(sent.turn)
+            view = await self.failed(sent)
             code = view.ending.get("code") if view.ending else None
             if not self.insists or code is None or code in sent.expected.codes:
                 return view
@@ -51,9 +51,17 @@ class Person:
                 return view
 
     async def failed(self, sent: Sent) -> FoldedView:
-        """Waits for the turn's ending as it is."""
+        """Waits for the turn's ending as it is; without one where the turn was over before the stream was opened at all: who has
+        no cursor is told of a later turn alone."""
         assert self.watcher is not None and sent.turn is not None
-        return await self.watcher.turn_ended(sent.turn)
+        turn = sent.turn
+        await self.watcher.until(lambda view: view.turn(turn).ending is not None or self._missed(sent, view))
+        return self.watcher.view.turn(turn)
+
+    def _missed(self, sent: Sent, view: View) -> bool:
+        own = [each.turn for each in self.history.sent if each.conversation == sent.conversation]
+        later = own[own.index(sent.turn) + 1 :]
+        return sent.turn not in view.turns and any(turn in view.turns for turn in later)
 
     async def seen(self, sent: Sent, results: int) -> None:
         """Waits until so many results of the turn's tools were seen committed, or the turn has ended."""
