@@ -87,7 +87,9 @@ def names() -> set[str]:
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="NO AXE: accessibility is not tested. Run: make panel")
-@pytest.mark.parametrize("person", [{"color_scheme": "light"}, DARK_PHONE], indirect=True)
+@pytest.mark.parametrize(
+    "person", [pytest.param({"color_scheme": "light"}, marks=pytest.mark.proof), DARK_PHONE], indirect=True
+)
 def test_axe_finds_nothing_in_any_view_none_is_wider_than_its_window_and_each_speaks_one_language(
     person: Person,
 ) -> None:
@@ -152,6 +154,7 @@ def test_the_keyboard_is_enough(person: Person) -> None:
     until(page, "cancelled")
 
 
+@pytest.mark.proof
 def test_a_message_sent_meanwhile_waits_its_turn_or_is_taken_back(person: Person) -> None:
     page = person.say("restart the service")
     expect(page.locator("[data-card]")).to_be_visible()

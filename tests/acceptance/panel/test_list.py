@@ -63,6 +63,7 @@ def test_a_conversation_is_deleted_after_a_question(titled: Person) -> None:
     eventually(lambda: titled.server.get(f"/api/conversations/{gone}").status_code == 404, "it is deleted")
 
 
+@pytest.mark.proof
 def test_a_conversation_in_which_a_turn_has_begun_meanwhile_is_deleted_after_another_question(titled: Person) -> None:
     page = titled.page
     conversation = conversation_of(page)

@@ -38,6 +38,7 @@ def test_a_page_says_that_nats_is_lost_and_goes_on_when_it_is_back(onlooker: Per
     expect(page.get_by_text("resumed after a restart")).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_a_killed_gateway_goes_on_with_the_answer(onlooker: Person, trio: ApartProcess) -> None:
     expected = calm(onlooker, ANSWER)
     page = onlooker.say(ANSWER)
@@ -75,6 +76,7 @@ def test_a_parked_question_outlives_agent_gateway_and_nats_and_is_answered_by_on
     assert [tool for tool, _ in trio.effect_lines()] == ["restart_service"]
 
 
+@pytest.mark.proof
 def test_stop_says_why_it_waits_for_an_agent_that_is_away(onlooker: Person, trio: ApartProcess) -> None:
     page = onlooker.say(LONG)
     under_way(page)
@@ -126,6 +128,7 @@ def test_a_conversation_is_read_while_its_agent_is_away_and_what_is_sent_waits(
         expect(tab.locator("[data-reach], [data-line=unreachable]")).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_a_turn_that_is_followed_no_more_has_not_failed_and_is_asked_for_again(
     onlooker: Person, trio: ApartProcess
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_turn_whose_process_died_is_driven_again_by_a_person_and_shows_why(
     until(page, "completed")
 
 
+@pytest.mark.proof
 def test_a_turn_is_cancelled_after_a_question(person: Person) -> None:
     said = person.server.say(f"/say {'word ' * 600}")
     page = person.open(f"/turns/{said['turn']}")
@@ -139,6 +140,7 @@ def test_a_turn_is_cancelled_after_a_question(person: Person) -> None:
     expect(page.locator("header .pill[data-status=cancelled]")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_a_turn_that_waits_behind_another_is_cancelled_before_it_begins(person: Person) -> None:
     asked = person.server.say("restart the service")
     person.server.until(asked["turn"], "parked")
@@ -175,6 +177,7 @@ def test_the_inbox_has_everything_that_waits_and_empties(person: Person) -> None
     assert "not today" in str(person.server.messages(said["conversation"]))
 
 
+@pytest.mark.proof
 def test_what_was_deleted_leaves_every_view(person: Person) -> None:
     asked = person.server.say("restart the service")
     person.server.until(asked["turn"], "parked")
@@ -202,6 +205,7 @@ def test_the_server_s_state_is_told(person: Person) -> None:
     expect(page.get_by_text(str(person.server.database))).to_be_visible()
 
 
+@pytest.mark.proof
 def test_a_view_that_cannot_be_read_yet_says_so_and_comes_back(person: Person) -> None:
     page = person.open("/server")
     expect(page.locator("header .pill")).to_be_visible()

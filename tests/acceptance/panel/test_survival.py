@@ -113,7 +113,6 @@ def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: 
     expect(page.get_by_text("resumed after a restart")).to_be_visible()
 
 
-@pytest.mark.both_shapes
 def test_stop_works_after_a_restart(survivor: Person, mortal: ServerProcess) -> None:
     page = survivor.say(LONG)
     under_way(page)
@@ -155,6 +154,7 @@ def test_messages_sent_while_the_server_is_down_are_answered_once_wherever_a_per
     assert said == ["/say first", "first", "/say second", "second", "/say third", "third"]
 
 
+@pytest.mark.proof
 def test_a_page_that_is_signed_out_keeps_what_was_written_and_goes_on_after_a_new_sign_in(
     survivor: Person, mortal: ServerProcess
 ) -> None:
@@ -174,6 +174,7 @@ def test_a_page_that_is_signed_out_keeps_what_was_written_and_goes_on_after_a_ne
     expect(page.get_by_label("Message", exact=True)).to_have_value("half a thought")
 
 
+@pytest.mark.proof
 def test_a_page_that_finds_no_server_comes_up_with_it(person: Person) -> None:
     page = person.say("/say hello")
     until(page, "completed")
@@ -313,7 +314,6 @@ def test_two_answers_in_reverse_order_reach_their_calls(person: Person) -> None:
     expect(cards.filter(has_text="restart_service").nth(1)).to_have_attribute("data-state", "denied")
 
 
-@pytest.mark.both_shapes
 def test_of_two_tabs_that_decide_at_once_one_wins_and_the_other_is_told(person: Person) -> None:
     page = person.say("restart the service")
     expect(page.locator("[data-card]")).to_be_visible()
