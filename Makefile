@@ -1,6 +1,6 @@
 # Everything a newcomer needs: `make run` and `make test`, on Python >= 3.11 and make alone. Bare `make` lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help run panel demo test unit crash engine proof check format bench wheel ci lock clean
+.PHONY: help ready run panel demo test unit crash engine proof check format bench wheel ci lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -49,6 +49,8 @@ run: $(VENV)/run.stamp ## start the agent server with its page (address and link
 
 demo: $(VENV)/run.stamp ## the 30-second proof: kill -9 in the middle, nothing lost
 	@exec $(BIN)/perdure demo
+
+ready: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## install and build all that tests and checks need
 
 test: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## all tests, crash suite included
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not proof and not docker"

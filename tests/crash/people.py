@@ -81,11 +81,16 @@ class Person:
             {"resume": True, "conversation": sent.conversation}, on_try=lambda: self.history.resume_tries.update([turn])
         )
         assert reply.status in {202, 409}, f"resume was refused: {reply}"
-        if reply.status == 409 and (reply.body.get("turn") != turn or reply.body["code"] == "TURN_NOT_RESUMABLE"):
+        if reply.status == 409 and (reply.body.get("turn") != turn or await self._is_given_up(turn)):
             return False
         self.history.resumes[turn] += 1
         await self.watcher.until(lambda view: view.turn(turn).ending is None or self._endings(turn) > endings)
         return True
+
+    async def _is_given_up(self, turn: str) -> bool:
+        """A try whose answer was lost may have re-opened it: then it is under way, or has ended anew."""
+        reply = await self.server.api.insist("GET", f"/api/turns/{turn}")
+        return bool(reply.body["status"] == "failed" and not reply.body["resumable"])
 
     async def answer_cards(self, sent: Sent, answers: Mapping[str, str]) -> None:
         """Answers each card in a request of its own (`side` of the question → answer), as the cards come: a death between

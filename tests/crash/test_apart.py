@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from perdure.failpoints import NATS_NAMES
+from perdure.failpoints import NATS_NAMES, NATS_PLACES
 from tests.crash.apart import GATEWAYS, apart_crossed, apart_plans, try_apart
 from tests.crash.apartstorm import apart_cycles
 from tests.crash.journal import read_journal
@@ -23,7 +24,16 @@ SEED = int(os.environ.get("PERDURE_PROOF_SEED", "1"))
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.mark.parametrize("plan", apart_plans(), ids=str)
+SHORT = frozenset({"claim", "step_checkpoint", "tool_result", "park", "finish", "recover"})
+"""Places of the engine that every `make test` tries behind a gateway, too; `make proof` tries all of them."""
+
+
+def _marked(plan: Plan) -> Any:
+    place = plan.failpoint.rpartition(".")[0]
+    return pytest.param(plan, marks=() if place in {*NATS_PLACES, *SHORT} else pytest.mark.proof)
+
+
+@pytest.mark.parametrize("plan", [_marked(plan) for plan in apart_plans()], ids=str)
 async def test_an_agent_or_a_gateway_killed_at_this_place_loses_and_repeats_nothing(
     plan: Plan, forks: ForkServer, tmp_path: Path
 ) -> None:

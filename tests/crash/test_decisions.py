@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from tests.crash.server import ForkServer
-from tests.crash.trial import SECOND_SHAPES, Plan, decisive, try_out
+from tests.crash.trial import Plan, decisive, try_out
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 def _marked(plan: Plan) -> Any:
-    long = plan.scenario in SECOND_SHAPES and plan.failpoint.endswith(".before")
-    return pytest.param(plan, marks=pytest.mark.proof if long else ())
+    return pytest.param(plan, marks=pytest.mark.proof if plan.failpoint.endswith(".before") else ())
 
 
 @pytest.mark.parametrize("plan", [_marked(plan) for plan in decisive()], ids=str)

@@ -47,12 +47,8 @@ DECISIONS = {
     "limited_then_resumed": ("resume", "finish"),
     "expired_approval": ("park", "claim"),
 }
-"""Scenarios of decisions and uncertain calls, and the places that each is killed at."""
-
-SECOND_SHAPES = frozenset(
-    {"approved_in_one_task", "approved_by_middleware", "charges_in_one_task", "uncertain_in_one_task"}
-)
-"""The same decisions in a user's graph: killed on both sides of each place by `make proof`, behind it by every `make test`."""
+"""Scenarios of decisions and uncertain calls, and the places that each is killed at: on both sides of each place by `make proof`,
+behind it by every `make test`."""
 
 PROJECT = {"PERDURE_PROJECT": str(HERE / "graphs" / "effects.toml")}
 """The agents of the scenarios of decisions."""
