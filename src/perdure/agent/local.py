@@ -13,7 +13,7 @@ from perdure.agent.base import AgentInfo, BranchPoint, ForkAsked, ForkedFrom, Se
 from perdure.agent.forks import Forks
 from perdure.agent.ids import new_id
 from perdure.agent.operations import server_info
-from perdure.agent.people import check_own, checked_name, require_admin
+from perdure.agent.people import Entrance, check_own
 from perdure.agent.records import events_of, turns_of
 from perdure.agent.streams import Streams
 from perdure.agent.threads import Threads
@@ -25,15 +25,12 @@ from perdure.transport.base import SlowWatcher, Subscription, Transport
 from perdure.turns import (
     ENDED,
     Accepted,
-    AuditEntry,
     Card,
     Change,
     Conversation,
     NewTurn,
     Person,
     RequestKey,
-    Role,
-    Token,
     Turn,
     TurnStatus,
     Verdict,
@@ -42,7 +39,7 @@ from perdure.turns import (
 TITLE_CHARACTERS = 80
 
 
-class LocalAgents:
+class LocalAgents(Entrance):
     """Implements `AgentPort` over a store, a transport and the hosted agents."""
 
     def __init__(
@@ -56,6 +53,7 @@ class LocalAgents:
         warnings: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         """`draining`: whether this server stops. `warnings`: what is wrong with the engine now, one sentence each."""
+        super().__init__(store)
         self._store = store
         self._transport = transport
         self._agents = agents
@@ -310,24 +308,6 @@ class LocalAgents:
         return await self._streams.changes(person.scope, after)
 
     # -- who ----------------------------------------------------------------------------------------------------------
-
-    async def audit(self, person: Person, *, limit: int, cursor: str | None) -> Page[AuditEntry]:
-        return await self._store.audit(person.scope, limit=limit, cursor=cursor)
-
-    async def create_token(self, person: Person, name: str, role: Role, secret_hash: str) -> Token:
-        require_admin(person)
-        return await self._store.create_token(checked_name(name), role, secret_hash, by=person.name)
-
-    async def revoke_token(self, person: Person, name: str) -> Token:
-        require_admin(person)
-        return await self._store.revoke_token(name, by=person.name)
-
-    async def tokens(self, person: Person) -> Sequence[Token]:
-        require_admin(person)
-        return await self._store.tokens()
-
-    async def token_of(self, secret_hash: str) -> Token | None:
-        return await self._store.token_of(secret_hash)
 
     async def server(self, person: Person) -> ServerInfo:
         return await server_info(self._store, self._agents.values(), person, draining=self._draining())

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Protocol
 
 from perdure.errors import BadRequest, Forbidden
-from perdure.turns import EXPIRY, Conversation, Person
+from perdure.store.base import Page
+from perdure.turns import EXPIRY, AuditEntry, Conversation, Person, Role, Token
 
 ADMIN_NAME = "admin"
 """The server's own token in audit rows and decisions."""
@@ -48,3 +51,42 @@ def check_own(person: Person, conversation: Conversation, agent: str | None) -> 
         raise BadRequest(
             f"This conversation belongs to the agent {conversation.agent!r}; start a new one for {agent!r}."
         )
+
+
+class TokenJournal(Protocol):
+    """What keeps tokens and the audit: a store, or a gateway's replica."""
+
+    async def create_token(self, name: str, role: Role, secret_hash: str, *, by: str) -> Token: ...
+
+    async def revoke_token(self, name: str, *, by: str) -> Token: ...
+
+    async def tokens(self) -> Sequence[Token]: ...
+
+    async def token_of(self, secret_hash: str) -> Token | None: ...
+
+    async def audit(self, scope: str | None, *, limit: int, cursor: str | None = None) -> Page[AuditEntry]: ...
+
+
+class Entrance:
+    """The part of `AgentPort` about who may enter and who did what: the same for every shape."""
+
+    def __init__(self, entries: TokenJournal) -> None:
+        self._entries = entries
+
+    async def audit(self, person: Person, *, limit: int, cursor: str | None) -> Page[AuditEntry]:
+        return await self._entries.audit(person.scope, limit=limit, cursor=cursor)
+
+    async def create_token(self, person: Person, name: str, role: Role, secret_hash: str) -> Token:
+        require_admin(person)
+        return await self._entries.create_token(checked_name(name), role, secret_hash, by=person.name)
+
+    async def revoke_token(self, person: Person, name: str) -> Token:
+        require_admin(person)
+        return await self._entries.revoke_token(name, by=person.name)
+
+    async def tokens(self, person: Person) -> Sequence[Token]:
+        require_admin(person)
+        return await self._entries.tokens()
+
+    async def token_of(self, secret_hash: str) -> Token | None:
+        return await self._entries.token_of(secret_hash)

@@ -9,7 +9,7 @@ from perdure.agent.accepting import STOPPING, check_accepting
 from perdure.agent.base import AgentInfo, BranchPoint, ForkAsked, ForkedFrom, ServerInfo, Transcript, TurnDetail
 from perdure.agent.calls import Calls, Feed
 from perdure.agent.directory import Asks, Directory
-from perdure.agent.people import checked_name, require_admin
+from perdure.agent.people import Entrance
 from perdure.agent.records import events_of
 from perdure.agent.remote_reads import RemoteReads
 from perdure.agent.remote_writes import RemoteWrites
@@ -24,14 +24,11 @@ from perdure.store.replica import Replica
 from perdure.transport.local import LocalTransport
 from perdure.turns import (
     Accepted,
-    AuditEntry,
     Card,
     Change,
     Conversation,
     Person,
     RequestKey,
-    Role,
-    Token,
     Turn,
     TurnStatus,
     Verdict,
@@ -47,7 +44,7 @@ class Waiting(Waits, Protocol):
         ...
 
 
-class RemoteAgents:
+class RemoteAgents(Entrance):
     """Implements `AgentPort`."""
 
     def __init__(
@@ -64,6 +61,7 @@ class RemoteAgents:
     ) -> None:
         """`wait_seconds`: for an agent that does not answer (`agent_wait_seconds`). `transport`: its `changes` is rung when an
         agent's reach changes."""
+        super().__init__(replica)
         self._replica = replica
         self._transport = transport
         self._directory = directory
@@ -247,24 +245,6 @@ class RemoteAgents:
         return await self._streams.changes(person.scope, after)
 
     # -- who ----------------------------------------------------------------------------------------------------------
-
-    async def audit(self, person: Person, *, limit: int, cursor: str | None) -> Page[AuditEntry]:
-        return await self._replica.audit(person.scope, limit=limit, cursor=cursor)
-
-    async def create_token(self, person: Person, name: str, role: Role, secret_hash: str) -> Token:
-        require_admin(person)
-        return await self._replica.create_token(checked_name(name), role, secret_hash, by=person.name)
-
-    async def revoke_token(self, person: Person, name: str) -> Token:
-        require_admin(person)
-        return await self._replica.revoke_token(name, by=person.name)
-
-    async def tokens(self, person: Person) -> Sequence[Token]:
-        require_admin(person)
-        return await self._replica.tokens()
-
-    async def token_of(self, secret_hash: str) -> Token | None:
-        return await self._replica.token_of(secret_hash)
 
     async def server(self, person: Person) -> ServerInfo:
         return await self._reads.server(person, draining=self._draining())

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from perdure.errors import BadRequest, TooLarge
+from perdure.plain import GREATEST_INTEGER, LEAST_INTEGER, MAX_DEPTH, check_plain
 
 BODY_SECONDS = 30.0
 DRAIN_SECONDS = 10.0
 DRAIN_BYTES = 64_000_000
-MAX_DEPTH = 100
-LEAST_INTEGER, GREATEST_INTEGER = -(2**63), 2**63 - 1
-"""Of what a state can hold and be read back: 64 bits, signed."""
 
 
 class ClientGone(Exception):
@@ -122,7 +119,7 @@ def check_json(scope: Scope, body: bytes) -> None:
     if [_media_type(kind) for kind in kinds] != ["application/json"]:
         raise BadRequest("Send the body as JSON, with the header `Content-Type: application/json`.")
     if body:
-        _check_values(_parse(body))
+        _check_plain(_parse(body))
 
 
 def _media_type(value: bytes) -> str:
@@ -176,27 +173,8 @@ def _shown(digits: str) -> str:
     return digits if len(digits) <= 40 else f"{digits[:37]}…"
 
 
-def _check_values(root: Any) -> None:
-    level = [root]
-    for _ in range(MAX_DEPTH):
-        if not level:
-            return
-        level = [inner for value in level for inner in _inside(value)]
-    if level:
-        raise BadRequest(f"The body is nested deeper than {MAX_DEPTH} levels.")
-
-
-def _inside(value: Any) -> list[Any]:
-    if isinstance(value, str):
-        _check_text(value)
-        return []
-    if isinstance(value, Mapping):
-        return [*value.keys(), *value.values()]
-    return value if isinstance(value, list) else []
-
-
-def _check_text(text: str) -> None:
-    if "\x00" in text:
-        raise BadRequest("The body holds a NUL character; text may not contain it.")
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        raise BadRequest("The body holds half of a surrogate pair; that is not text.")
+def _check_plain(parsed: Any) -> None:
+    try:
+        check_plain(parsed, "The body")
+    except ValueError as error:
+        raise BadRequest(str(error)) from None

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from perdure.agent.people import LOCAL_OWNER
-from perdure.bridge.plain import check_plain
+from perdure.plain import check_plain
 from perdure.turns import Person, Role
 
 MAX_PAGE = 200
@@ -54,7 +54,7 @@ class Params(Strict):
     @model_validator(mode="before")
     @classmethod
     def _plain(cls, given: Any) -> Any:
-        check_plain(given)
+        check_plain(given, "The request")
         return given
 
     def asker(self) -> Person:

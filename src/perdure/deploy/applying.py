@@ -31,9 +31,7 @@ from perdure.deploy.model import (
     Values,
     Wanted,
 )
-
-NEXT = ".next"
-"""No name of a container has a dot of its own."""
+from perdure.deploy.naming import NEXT
 
 LABEL_CARRIED = "perdure.carried-from"
 """On a volume: the id of the container whose data it was made for."""

@@ -213,17 +213,6 @@ class EventStream:
         )
         return name
 
-    async def last(self, agent: str, turn: str) -> Stored | None:
-        """The last event of a turn; None: the stream has none. Raises Disconnected, StreamError."""
-        subject = self._names.turns(agent, turn)
-        answer = await self._asked(f"{_API}.DIRECT.GET.{self._names.stream}.{subject}", b"")
-        if answer.status is not None:
-            if answer.status == "404":
-                return None
-            raise StreamError(f"JetStream refused to read {subject}: {answer.headers.get('Description')}.")
-        found = Message(answer.headers.get("Nats-Subject", ""), "", answer.data)
-        return self._stored(found, int(answer.headers.get("Nats-Sequence", "0")))
-
     def _stored(self, message: Message, seq: int) -> Stored | None:
         try:
             address = self._names.parse(message.subject)

@@ -160,14 +160,6 @@ async def test_an_event_larger_than_a_message_goes_by_reference(stream: EventStr
     assert second == message(2, text="x" * 900_000)
 
 
-async def test_the_last_event_of_a_turn_is_found(stream: EventStream) -> None:
-    await published(stream, message(1), message(2), message(3, turn=OTHER_TURN))
-    last = await stream.last("alpha", TURN)
-    assert last is not None
-    assert (last.seq, last.message) == (2, message(2))
-    assert await stream.last("beta", TURN) is None
-
-
 # -- read -------------------------------------------------------------------------------------------------------------
 
 
