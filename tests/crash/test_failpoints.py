@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
+from unittest.mock import ANY
 
 import pytest
 
 from perdure.failpoints import NAMES, NATS_NAMES, PLACES
-from tests.crash.server import ForkServer
+from tests.crash.oracle import violations
+from tests.crash.people import Person, Supervisor, settle
+from tests.crash.records import Expected, History
+from tests.crash.server import ForkServer, Server
 from tests.crash.trial import Plan, crossed, once_each, try_out
 
 SOURCE = Path(__file__).parents[2] / "src" / "perdure"
@@ -68,6 +72,34 @@ async def test_a_kill_at_this_pass_in_this_scenario(plan: Plan, forks: ForkServe
     verdict = await try_out(plan, tmp_path, forks)
     assert verdict.violations == [], f"{plan.replay}\n{verdict.server_log}"
 
+
+async def test_a_turn_that_was_given_up_between_its_last_step_and_its_end_is_ended_by_a_resume(
+    forks: ForkServer, tmp_path: Path
+) -> None:
+    server = Server(tmp_path, forks)
+    history = History(boots=server.boots)
+    person = Person(server, history)
+    try:
+        async with Supervisor(server, ["finish.before:kill"] * 4):
+            given_up = Expected("hello there", assistant_messages=1, codes=frozenset({"ATTEMPTS_EXHAUSTED"}))
+            sent = await person.send("/say hello there", given_up)
+            assert (await person.failed(sent)).ending == {**_EXHAUSTED, "message": ANY}
+            assert await person.resume(sent), "it says that it can be resumed, and cannot"
+            assert (await person.failed(sent)).ending == {"event": "end", "status": "completed"}
+            await settle(server, history)
+        await server.stop()
+        assert violations(history, server.database, server.effects) == []
+    finally:
+        await person.leave()
+        await server.close()
+
+
+_EXHAUSTED = {
+    "event": "chat-error",
+    "status": "failed",
+    "code": "ATTEMPTS_EXHAUSTED",
+    "reason": "attempts_exhausted",
+}
 
 PAUSED = ("model_call.before", "task_writes.before", "step_checkpoint.before", "finish.before")
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from perdure.agent.bounded import Bounded
 from perdure.engine.heads import Head, read_head
 from perdure.engine.hosting import AnyGraph, bind, host, saver_of
-from perdure.engine.plan import owns_head
+from perdure.engine.plan import finished, owns_head
 from perdure.engine.repair import messages_of
 from perdure.errors import NotFound
 from perdure.graph.load import HostedGraph
@@ -84,7 +84,8 @@ class Threads:
         return {**shown, "values": cut, "truncated": bounded.truncated}
 
     def why_not_resumable(self, turn: Turn | None, head: Head) -> str | None:
-        """`turn`: the conversation's last turn. None when a person may resume it, else the reason in words."""
+        """`turn`: the conversation's last turn. None when a person may resume it, else the reason in words. One that was given up
+        between its last step and its end may: the resume writes the end."""
         if turn is None or turn.status not in REOPENABLE:
             status = "has no turn" if turn is None else f"is {turn.status}"
             return f"Only a failed or interrupted turn can be resumed; the last one {status}."
@@ -99,7 +100,7 @@ class Threads:
             return "The conversation went on after this turn. Send the message again as a new one."
         if head.fault is not None:
             return "The graph's state does not take what this turn's last step wrote. Send a new message: it goes on without it."
-        if not state.tasks:
+        if not state.tasks and not finished(turn.id, state):
             return "Nothing of this turn is left to do. Send a new message."
         return None
 
