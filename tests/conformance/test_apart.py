@@ -170,7 +170,7 @@ async def test_a_gateway_that_starts_again_waits_on_for_what_it_gave_out(scene: 
         frames = await watcher.to_the_end()
     assert isinstance(frames[-1], Event)
     assert frames[-1].payload == {"status": "completed"}
-    await again.port.comes(lambda: _nothing_to_wait_for(again))
+    await _nothing_to_wait_for(again)
 
 
 async def test_a_turn_is_followed_no_more_after_its_time_and_a_later_end_still_lands(scene: Scene) -> None:
@@ -192,5 +192,8 @@ async def test_a_turn_is_followed_no_more_after_its_time_and_a_later_end_still_l
     assert events([ending])[0].terminal
 
 
-async def _nothing_to_wait_for(seen: Seen) -> bool:
-    return not await seen.gateway.replica.dispatches()
+async def _nothing_to_wait_for(seen: Seen) -> None:
+    """No news tells of it."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await seen.gateway.replica.dispatches():
+            await asyncio.sleep(0.01)

@@ -44,11 +44,15 @@ class Person:
         assert self.watcher is not None and sent.turn is not None
         while True:
             view = await self.failed(sent)
-            code = view.ending.get("code") if view.ending else None
-            if not self.insists or code is None or code in sent.expected.codes:
+            if not await self._goes_on(sent, view):
                 return view
-            if not await self.resume(sent):
-                return view
+
+    async def _goes_on(self, sent: Sent, view: FoldedView) -> bool:
+        """Whether the turn was given up for want of luck, and resumed."""
+        code = view.ending.get("code") if view.ending else None
+        if not self.insists or code is None or code in sent.expected.codes:
+            return False
+        return await self.resume(sent)
 
     async def failed(self, sent: Sent) -> FoldedView:
         """Waits for the turn's ending as it is; without one where the turn was over before the stream was opened at all: who has
@@ -61,7 +65,7 @@ class Person:
     def _missed(self, sent: Sent, view: View) -> bool:
         own = [each.turn for each in self.history.sent if each.conversation == sent.conversation]
         later = own[own.index(sent.turn) + 1 :]
-        return sent.turn not in view.turns and any(turn in view.turns for turn in later)
+        return not view.turn(sent.turn or "").seqs and any(view.turn(turn or "").seqs for turn in later)
 
     async def seen(self, sent: Sent, results: int) -> None:
         """Waits until so many results of the turn's tools were seen committed, or the turn has ended."""
@@ -103,6 +107,8 @@ class Person:
             )
             cards = _asked(self.watcher.view.turn(turn), left)
             if not cards:
+                if await self._goes_on(sent, self.watcher.view.turn(turn)):
+                    continue  # it was given up before it could ask
                 return
             for card in cards:
                 answer = {card["interrupt_id"]: left.pop(card["request"]["side"])}

@@ -83,7 +83,7 @@ class Cycle:
         self._over = asyncio.Event()
 
     async def run(self, kills: int, people: int) -> None:
-        report = self._report
+        report, calm = self._report, None
         try:
             await self._server.start()
             async with asyncio.timeout(120 + 10 * kills), asyncio.TaskGroup() as group:
@@ -99,6 +99,8 @@ class Cycle:
         except (AssertionError, TimeoutError, ExceptionGroup) as problem:
             found = [f"!: the cycle did not come to its end: {told(problem)}; {self._standing()}", self._server.said()]
         finally:
+            if calm is not None:
+                calm.cancel()
             for watcher in self._history.watchers:
                 await watcher.stop()
             await self._server.close()
