@@ -18,7 +18,8 @@ COPY requirements.lock wheelhouse* /build/wheels/
 RUN set -eu; \
     if ls wheels/*.whl >/dev/null 2>&1; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/build/wheels; fi; \
     /opt/perdure/bin/python -m pip install -q --require-hashes -r wheels/requirements.lock
-COPY pyproject.toml README.md LICENSE ./
+# All that the wheel carries, so that an installed Perdure can build images, too.
+COPY Dockerfile LICENSE README.md pyproject.toml requirements.lock ./
 COPY src src
 # The page is built before, by `make panel`; PAGE=optional makes an image whose server has none.
 ARG PAGE=required
