@@ -227,6 +227,10 @@ class DeploySettings:
     base_image: str = "python:3.12-slim-bookworm"
     """What images are built on."""
 
+    wheelhouse: Path | None = None
+    """A folder of wheels from which images are built without a network. It is no part of what an image is: other wheels make no
+    difference, since the lock says by digest which of them are taken."""
+
     image: str | None = None
     """An image with Perdure and the project in /app, used as it is; None: built here."""
 

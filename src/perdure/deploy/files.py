@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -48,13 +48,13 @@ class ProjectFiles:
 
 
 def read_files(folder: Path, exclude: Sequence[str] = (), *, without: Sequence[Path] = ()) -> ProjectFiles:
-    """`exclude`: globs on names and on paths relative to `folder`; `without`: files that must not be in an image. Blocks. Raises
-    ConfigurationError where a file cannot be read, a link leads out of the folder, or the whole is larger than 1 GB."""
+    """`exclude`: globs on names and on paths relative to `folder`; `without`: files and folders that must not be in an image.
+    Blocks. Raises ConfigurationError where a file cannot be read, a link leads out of the folder, or the whole is larger than 1 GB."""
     unwanted = {path.resolve() for path in without}
     found, size = [], 0
     try:
-        for path in _walk(folder, (*LEFT_OUT, *exclude)):
-            if path.resolve() in unwanted or _is_plan(path):
+        for path in _walk(folder, (*LEFT_OUT, *exclude), unwanted):
+            if _is_plan(path):
                 continue
             size += path.stat().st_size
             if size > MANY_BYTES:
@@ -70,18 +70,22 @@ def read_files(folder: Path, exclude: Sequence[str] = (), *, without: Sequence[P
     return ProjectFiles(folder, tuple(sorted(found)))
 
 
-def _walk(folder: Path, patterns: Sequence[str]) -> Iterator[Path]:
+def _walk(folder: Path, patterns: Sequence[str], unwanted: Set[Path]) -> Iterator[Path]:
     """Plain files, and links to files of the folder."""
+
+    def goes_in(path: Path) -> bool:
+        return not _left_out(path, folder, patterns) and path.resolve() not in unwanted
+
     for place, folders, names in os.walk(folder, onerror=_raise):
         here = Path(place)
-        folders[:] = sorted(name for name in folders if not _left_out(here / name, folder, patterns))
+        folders[:] = sorted(name for name in folders if goes_in(here / name))
         for name in folders:
             if (here / name).is_symlink():
                 raise ConfigurationError(
                     f"{here / name} is a link to a folder: copy the folder, or name it in `exclude` of [deploy]."
                 )
         for path in (here / name for name in sorted(names)):
-            if not _left_out(path, folder, patterns):
+            if goes_in(path):
                 _check(path, folder)
                 yield path
 

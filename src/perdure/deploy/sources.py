@@ -36,11 +36,17 @@ def recipe(target: str = "perdure") -> str:
 
 
 def write_context(build: Build, into: IO[bytes], *, wheelhouse: Path | None = None) -> None:
-    """Blocks. Raises EngineError for a file that cannot be read."""
+    """`wheelhouse`: a folder whose wheels alone are to be used; without it there may be one beside our Dockerfile. Blocks. Raises
+    EngineError for a file that cannot be read, and for a wheelhouse without anything that this image needs."""
     files = _of_nats() if build.target == "nats" else _of_program()
-    files |= _wheels(
-        wheelhouse or _beside() / "wheelhouse", next(files[name] for name in files if name.endswith(".lock"))
-    )
+    lock = next(files[name] for name in files if name.endswith(".lock"))
+    wheels = _wheels(wheelhouse or _beside() / "wheelhouse", lock)
+    if wheelhouse is not None and not wheels:
+        raise EngineError(
+            f"The wheelhouse {wheelhouse} has none of the packages that {lock.name} names. Fill it: "
+            f"pip download --require-hashes -r {lock} -d {wheelhouse}"
+        )
+    files |= wheels
     if build.folder is not None:
         files |= {f"root{PROJECT_FOLDER}/{name}": build.folder / name for name in build.files}
     try:

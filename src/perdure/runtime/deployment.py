@@ -29,7 +29,9 @@ def open_engine(deploy: DeploySettings) -> AbstractAsyncContextManager[Engine]:
     """The settings know one platform. Raises ConfigurationError when what speaks to it is not installed."""
     assert deploy.platform == "docker", "settings refuse others"
     try:
-        engine: AbstractAsyncContextManager[Engine] = deferred("perdure.deploy.docker").DockerEngine()
+        engine: AbstractAsyncContextManager[Engine] = deferred("perdure.deploy.docker").DockerEngine(
+            wheelhouse=deploy.wheelhouse
+        )
     except ModuleNotFoundError as error:
         if error.name != "aiodocker":
             raise
@@ -78,7 +80,8 @@ class Deployment:
 
     def _known(self, token: str | None) -> Known:
         """Who builds nothing needs no sources."""
-        files = read_files(self.folder, self.deploy.exclude, without=[self.token_file])
+        not_in_images = [self.token_file, *([self.deploy.wheelhouse] if self.deploy.wheelhouse else [])]
+        files = read_files(self.folder, self.deploy.exclude, without=not_in_images)
         on_nats = self.deploy.transport == "nats"
         return Known(
             self.environ,

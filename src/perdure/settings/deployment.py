@@ -115,6 +115,15 @@ def _size(raw: Any, base: Path) -> int:
     return size
 
 
+def _wheelhouse(raw: Any, base: Path) -> Path:
+    found = values.path(raw, base)
+    if not found.is_dir():
+        raise ValueError(f"names {found}, which is not a folder")
+    if next(found.glob("*.whl"), None) is None:
+        raise ValueError(f"names {found}, which has no wheels (*.whl): docs/deploy.md says how to fill it")
+    return found
+
+
 def _texts(raw: Any, base: Path) -> tuple[str, ...]:
     """A list as it is: commas are part of a text."""
     if not isinstance(raw, list) or not raw or not all(isinstance(each, str) for each in raw):
@@ -189,6 +198,7 @@ _DEPLOY: Schema = {
     "transport": values.choice("embedded", "nats"),
     "platform": values.choice("docker"),
     "base_image": _image,
+    "wheelhouse": _wheelhouse,
     "image": _image,
     "exclude": _texts,
     **_OF_CONTAINER,

@@ -44,6 +44,10 @@ def test_a_token_file_stays_wherever_it_lies(folder: Path) -> None:
     assert "tools.py" not in read_files(folder, without=[folder / "data" / ".." / "tools.py"]).paths
 
 
+def test_a_folder_that_must_not_go_along_stays_with_all_that_is_in_it(folder: Path) -> None:
+    assert read_files(folder, without=[folder / "data"]).paths == ("notebooks/a.ipynb", "perdure.toml", "tools.py")
+
+
 def test_content_and_mode_are_in_the_digests(folder: Path) -> None:
     before = read_files(folder)
     assert read_files(folder) == before

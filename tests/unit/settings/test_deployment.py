@@ -36,6 +36,7 @@ name = "webshop"
 transport = "nats"
 platform = "docker"
 base_image = "debian-python:12"
+wheelhouse = "wheels"
 image = "registry.example:5000/shop:1"
 exclude = ["notebooks", "*.csv"]
 secrets = ["OPENAI_API_KEY"]
@@ -85,6 +86,8 @@ volume = "old-ledger"
 def load_here(tmp_path: Path) -> Load:
     def loading(text: str, environ: Mapping[str, str] | None = None) -> tuple[Settings, DeploySettings]:
         (tmp_path / "gateway.txt").write_text("t" * 40)
+        (tmp_path / "wheels").mkdir(exist_ok=True)
+        (tmp_path / "wheels" / "typer-1-py3-none-any.whl").write_bytes(b"")
         (tmp_path / "perdure.toml").write_text(text)
         return load_deployment(None, {"XDG_DATA_HOME": str(tmp_path / "data"), **(environ or {})}, tmp_path)
 
@@ -111,6 +114,7 @@ def test_everything_that_can_be_said_is_read(load_here: Load, tmp_path: Path) ->
         transport="nats",
         platform="docker",
         base_image="debian-python:12",
+        wheelhouse=tmp_path / "wheels",
         image="registry.example:5000/shop:1",
         exclude=("notebooks", "*.csv"),
         secrets=("OPENAI_API_KEY",),
@@ -229,6 +233,8 @@ REFUSED = {
     "[deploy]\nenvironment = { A = true }": "needs a text or a number for A",
     '[deploy]\nsecrets = ["A"]\nenvironment = { A = 1 }': "A in `secrets` and in `environment`: keep one of them",
     "[deploy]\nimage = 'Shop Image'": "`image` must be the name of an image",
+    '[deploy]\nwheelhouse = "none"': "/none, which is not a folder",
+    '[deploy]\nwheelhouse = "."': "has no wheels (*.whl): docs/deploy.md says how to fill it",
     "[deploy]\ngateway = 1": "[deploy.gateway] must be a table",
     "deploy = 1": "[deploy] must be a table",
     "[deploy.gateway]\nport = 0": "`port` must be a whole number from 1",
