@@ -62,7 +62,7 @@ crash: $(VENV)/dev.stamp ## only the crash suite
 	@$(BIN)/python -m pytest -q tests/crash -m "not proof"
 
 engine: $(VENV)/dev.stamp $(PAGE) ## deployments on a real Docker engine (minutes; Linux, root)
-	@$(BIN)/python -m pytest -q tests/deploy
+	@$(BIN)/python -m pytest -q tests/deploy -m "not proof"
 
 proof: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
 	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))

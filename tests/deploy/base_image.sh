@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # A base image for the tests without pulling one: Debian with Python, made by debootstrap and cached as one tar file.
 #
-#   base_image.sh TAR        writes TAR (nothing happens when it is there); needs root, debootstrap and a mirror of Debian
+#   base_image.sh [TAR]      writes TAR (nothing happens when it is there); needs root, debootstrap and a mirror of Debian
 #
 # `docker import TAR perdure-test-base` makes the image. The suite is that whose Python the wheelhouse was made for.
 set -euo pipefail
-tar=$1
+tar=${1:-${PERDURE_TEST_DEPLOY_CACHE:-/tmp/deploy}/base-bookworm.tar}
 suite=${PERDURE_TEST_SUITE:-bookworm}
 mirror=${PERDURE_TEST_MIRROR:-http://deb.debian.org/debian}
 
