@@ -6,7 +6,7 @@
 #
 # Where an engine answers already (DOCKER_HOST, the local socket) `start` starts none.
 set -euo pipefail
-verb=$1 folder=$2
+verb=${1:-} folder=${2:-}
 patience_seconds=60
 
 answers() { docker version >/dev/null 2>&1; }
@@ -41,4 +41,4 @@ stop() {
   rm -rf "$folder" || echo "$folder could not be removed wholly" >&2
 }
 
-case "$verb" in start | stop) "$verb" ;; *) sed -n '2,7p' "$0" >&2; exit 2 ;; esac
+case "$verb${folder:+ }" in "start " | "stop ") "$verb" ;; *) sed -n '2,7p' "$0" >&2; exit 2 ;; esac
