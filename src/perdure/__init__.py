@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from perdure.runtime.runtime import Runtime, serve
     from perdure.settings import load as load_settings
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "NOT_HAPPENED",

@@ -1,19 +1,29 @@
-"""Every database that a release left behind opens in this version, and its running, parked and failed turns finish."""
+"""Every database that a release left behind opens in this version, and its running, parked and failed turns finish. The way back: the
+previous version refuses what this one has upgraded, and goes on with the copy that was made before."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import shutil
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 import pytest_asyncio
 
 from perdure import __version__
+from perdure.store.sqlite.migrations import known
 from tests.crash.client import Watcher
-from tests.crash.server import ForkServer, Server
+from tests.crash.server import CommandLine, ForkServer, Server, clean_environment
+from tests.releases import previous
 from tests.releases.scene import HERE, PROJECT
+
+HEAD_BYTES = 100
+"""Of a database file: SQLite counts there how often it was opened for writing."""
 
 RELEASES = sorted(HERE.glob("*.db"))
 
@@ -77,3 +87,87 @@ async def test_the_failed_turn_is_resumed_and_completes(server: Server) -> None:
     assert reply.status == 202
     body = await finished(server, conversation)
     assert (body["status"], body["messages"][-1]["content"]) == ("completed", "mended")
+
+
+# -- the way back -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The environment of the previous version."""
+    return previous.unpacked(tmp_path_factory.mktemp("previous"))
+
+
+async def perdure(environment: Mapping[str, str], *words: str) -> tuple[int, str]:
+    """A command's exit code and what it said, both streams in one."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "perdure", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**clean_environment(), **environment},
+    )
+    said, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, said.decode()
+
+
+def schema_of(database: Path) -> int:
+    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    (number,) = next(iter(connection.execute("PRAGMA user_version")))
+    connection.close()
+    return int(number)
+
+
+def test_the_previous_version_is_an_older_one() -> None:
+    assert __version__ != previous.VERSION
+    assert schema_of(previous.DATABASE) < schema_of(HERE / f"{__version__}.db") == len(known())
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_previous_version_refuses_a_file_of_this_one_and_leaves_it_as_it_is(
+    before: Mapping[str, str], tmp_path: Path
+) -> None:
+    database = tmp_path / "perdure.db"
+    shutil.copy(HERE / f"{__version__}.db", database)
+    connection = apsw.Connection(str(database))
+    connection.execute("PRAGMA journal_mode = WAL")  # as a server leaves it
+    connection.close()
+    content = database.read_bytes()[HEAD_BYTES:]
+
+    code, said = await perdure({**before, **PROJECT}, "serve", "--database", str(database), "--port", "0")
+
+    assert code == os.EX_CONFIG
+    assert f"newer Perdure (schema {schema_of(database)}, this one knows {schema_of(previous.DATABASE)})" in said
+    assert "restore the copy that the newer one made" in said
+    assert database.read_bytes()[HEAD_BYTES:] == content
+    assert schema_of(database) == len(known())
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_previous_version_goes_on_with_the_copy_that_was_made_before_the_upgrade(
+    before: Mapping[str, str], tmp_path: Path, forks: ForkServer
+) -> None:
+    upgraded = Server(tmp_path, forks, PROJECT)
+    shutil.copy(previous.DATABASE, upgraded.database)
+    try:
+        assert await upgraded.start(), upgraded.said()
+        await upgraded.stop()
+    finally:
+        await upgraded.close()
+    schema = schema_of(previous.DATABASE)
+    copy = tmp_path / f"perdure.db.schema-{schema}.bak"
+    assert (schema_of(upgraded.database), schema_of(copy)) == (len(known()), schema)
+
+    code, said = await perdure(before, "restore", str(copy), "--database", str(upgraded.database))
+
+    assert code == 0, said
+    launcher = CommandLine()
+    server = Server(tmp_path, launcher, {**PROJECT, **before})
+    try:
+        assert await server.start(), server.said()
+        body = await finished(server, await conversation_of(server, "demo"))
+        assert body["status"] == "completed"
+    finally:
+        await server.close()
+        await launcher.close()
