@@ -50,8 +50,7 @@ async def settle(engine: Engine, real: Real, tell: Tell, clock: Clock | None = N
         old, life = name.removesuffix(NEXT), await engine.life(name)
         if life is not None and life.running:
             tell(f"{old}: an apply was interrupted after its successor had started; it is finished")
-            wanted = next(each for each in real.containers if each.name == name)
-            await until_well(engine, name, wanted.health, clock or SystemClock())
+            await until_well(engine, name, clock or SystemClock())
             await _take_name(engine, name, old)
             continue
         tell(f"{old}: an apply was interrupted; what it had not finished is undone")
@@ -220,7 +219,7 @@ class _Applying:
 
     async def _well(self, container: Container, name: str) -> None:
         self._tell(f"  {container.name}: waits until it is well")
-        await until_well(self._engine, name, container.health, self._clock)
+        await until_well(self._engine, name, self._clock)
 
     # -- data ---------------------------------------------------------------------------------------------------------
 

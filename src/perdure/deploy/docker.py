@@ -23,6 +23,7 @@ from perdure.deploy.model import (
     LABEL_SOURCE,
     Attachment,
     Container,
+    HealthCheck,
     Image,
     Network,
     Real,
@@ -139,6 +140,27 @@ class DockerEngine:
         with _translated():
             shown = await self._look(f"containers/{name}/json")
         return None if shown is None else inspection.life_of(shown)
+
+    async def passes(self, name: str, check: HealthCheck) -> bool | None:
+        kind, *words = check.test
+        command = ["/bin/sh", "-c", *words] if kind == "CMD-SHELL" else words
+        try:
+            async with asyncio.timeout(check.timeout_seconds):
+                with _translated():
+                    return await self._run(name, command)
+        except EngineUnreachable:
+            raise
+        except (EngineError, TimeoutError):  # it is down in between, or has no such program
+            return None
+
+    async def _run(self, name: str, command: Sequence[str]) -> bool | None:
+        asked = json.dumps({"Cmd": command, "AttachStdout": True}).encode()
+        async with self._docker._query(f"containers/{name}/exec", "POST", data=asked) as response:
+            run = (await response.json())["Id"]
+        async with self._docker._query(f"exec/{run}/start", "POST", data=b'{"Detach": false}') as response:
+            await response.read()  # ends when the command does
+        code = (await self._get(f"exec/{run}/json"))["ExitCode"]
+        return None if code is None else bool(code == 0)
 
     async def logs(self, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:
         container = self._docker.containers.container(name)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, Protocol
 
-from perdure.deploy.model import Attachment, Container, Image, Network, Real, Volume, Wanted
+from perdure.deploy.model import Attachment, Container, HealthCheck, Image, Network, Real, Volume, Wanted
 from perdure.errors import PerdureError
 
 Tell = Callable[[str], None]
@@ -49,6 +49,9 @@ class Life:
 
     said: str = ""
     """What its last health check printed."""
+
+    check: HealthCheck | None = None
+    """What it has been given, or its image says; None: none."""
 
     @property
     def well(self) -> bool:
@@ -112,6 +115,10 @@ class Engine(Protocol):
 
     async def life(self, name: str) -> Life | None:
         """None: there is no such container."""
+        ...
+
+    async def passes(self, name: str, check: HealthCheck) -> bool | None:
+        """Runs the check once, now, as the engine itself would. None: it has not ended within its time, or cannot be run."""
         ...
 
     def logs(self, name: str, *, follow: bool, tail: int | None) -> AsyncIterator[str]:

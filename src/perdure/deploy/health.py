@@ -6,7 +6,7 @@ from perdure.clock import Clock
 from perdure.deploy.engine import Engine, EngineError, Life
 from perdure.deploy.model import HealthCheck
 
-LOOK_SECONDS = 0.25
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.25, 1.0
 MARGIN_SECONDS = 30.0
 """On top of what the health check itself allows: engines are busy, too."""
 
@@ -20,19 +20,42 @@ class NotWell(EngineError):
     code = "CONTAINER_NOT_WELL"
 
 
-async def until_well(engine: Engine, name: str, check: HealthCheck | None, clock: Clock) -> Life:
-    """Returns when it runs and its health check (if it has one) has passed. Raises NotWell when it will not."""
-    until = clock.monotonic() + patience_seconds(check)
+async def until_well(engine: Engine, name: str, clock: Clock) -> None:
+    """Returns when it runs and its health check (if it has one) passes. Raises NotWell when it will not.
+
+    An engine runs the check for the first time when its interval has gone by, and an interval that suits a start is a load for the
+    container's whole life: so the same check is run from here until it passes.
+    """
+    begun, pause, asks = clock.monotonic(), LOOK_SECONDS, True
     while True:
         life = await engine.life(name)
         if life is not None and life.well:
-            return life
+            return
+        if asks and life is not None and _starts(life):
+            passed = await _passes(engine, name, life)
+            if passed:
+                return
+            asks = passed is not None  # one that hangs is not asked again: it would hang beside itself
         why = _hopeless(life)
-        if why is None and clock.monotonic() >= until:
+        if why is None and clock.monotonic() >= begun + patience_seconds(life.check if life else None):
             why = f"it is still {_word(life)}"
         if why is not None:
             raise NotWell(f"{name} did not become well: {why}.{await _last_lines(engine, name, life)}")
-        await clock.sleep(LOOK_SECONDS)
+        await clock.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_LOOK_SECONDS)
+
+
+async def is_well(engine: Engine, name: str, life: Life) -> bool:
+    """Also of one that the engine itself has not checked yet."""
+    return life.well or (_starts(life) and bool(await _passes(engine, name, life)))
+
+
+def _starts(life: Life) -> bool:
+    return life.running and life.health == "starting"
+
+
+async def _passes(engine: Engine, name: str, life: Life) -> bool | None:
+    return None if life.check is None else await engine.passes(name, life.check)
 
 
 def patience_seconds(check: HealthCheck | None) -> float:

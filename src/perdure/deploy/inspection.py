@@ -106,6 +106,7 @@ def life_of(shown: Shown) -> Life:
         started=not str(state.get("StartedAt", "")).startswith("0001-"),
         since=str(state.get("StartedAt", "")),
         said=said.strip(),
+        check=None if (check := _health(shown["Config"].get("Healthcheck"))) is None else _effective(check),
     )
 
 
@@ -181,6 +182,17 @@ def _health(shown: Shown | None) -> HealthCheck | None:
         timeout_seconds=(shown.get("Timeout") or 0) / NANOSECONDS,
         start_period_seconds=(shown.get("StartPeriod") or 0) / NANOSECONDS,
         retries=shown.get("Retries") or 0,
+    )
+
+
+def _effective(check: HealthCheck) -> HealthCheck:
+    """Zero means what Docker does when nothing is said."""
+    return HealthCheck(
+        check.test,
+        check.interval_seconds or 30.0,
+        check.timeout_seconds or 30.0,
+        check.start_period_seconds,
+        check.retries or 3,
     )
 
 

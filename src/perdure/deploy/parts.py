@@ -20,8 +20,8 @@ def web_check(port: int, path: str = "/api/healthz") -> HealthCheck:
 
 
 def own_check(command: Sequence[str]) -> HealthCheck:
-    """Often enough that an apply, which waits for it at every container, is not slow."""
-    return HealthCheck(("CMD", *command), 5.0, 5.0, 60.0, 6)
+    """Seldom: a check is a process of its own, for the container's whole life. An apply does not wait for it, see `health`."""
+    return HealthCheck(("CMD", *command), 15.0, 5.0, 60.0, 3)
 
 
 def limits_of(given: LimitSettings | None) -> Limits:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perdure.clock import Clock, SystemClock
 from perdure.deploy.engine import Engine, EngineError, Life, Tell
-from perdure.deploy.health import until_well
+from perdure.deploy.health import is_well, until_well
 from perdure.deploy.model import LABEL_NAME, LABEL_PROJECT, Container, Port, Real, Wanted
 from perdure.errors import NotFound
 
@@ -61,7 +61,7 @@ async def _standing(engine: Engine, name: str, wanted: Wanted, real: Real) -> St
         container=name,
         role=known.role,
         name=word,
-        state=_state(life),
+        state=await _state(engine, name, life),
         since=life.since,
         restarts=life.restarts,
         exit_code=None if life.running else life.exit_code,
@@ -71,12 +71,14 @@ async def _standing(engine: Engine, name: str, wanted: Wanted, real: Real) -> St
     )
 
 
-def _state(life: Life) -> str:
+async def _state(engine: Engine, name: str, life: Life) -> str:
     if life.restarting:
         return "restarting"
     if not life.running:
         return "down"
-    return "running" if life.health == "none" else life.health
+    if life.health == "none":
+        return "running"
+    return "healthy" if await is_well(engine, name, life) else life.health
 
 
 def _address(port: Port) -> str:
@@ -145,4 +147,4 @@ async def restart(engine: Engine, containers: Sequence[Container], *, tell: Tell
     for container in containers:
         tell(f"~ container {container.name} (drains, then starts again)")
         await engine.restart(container.name)
-        await until_well(engine, container.name, container.health, clock or SystemClock())
+        await until_well(engine, container.name, clock or SystemClock())
