@@ -12,6 +12,7 @@ PerdureError
 ├── TurnNotParked         409 TURN_NOT_PARKED
 ├── CardDecided           409 APPROVAL_DECIDED
 ├── ForkPointGone         409 FORK_POINT_GONE
+├── AgentInUse            409 AGENT_IN_USE
 ├── UnknownCard           404 APPROVAL_UNKNOWN
 ├── TooLarge              413 TOO_LARGE
 ├── NotReady              503 NOT_READY
@@ -117,6 +118,12 @@ class ForkPointGone(PerdureError):
     """Retention has removed the checkpoints that this fork would begin with. Fork from a later message."""
 
     code = "FORK_POINT_GONE"
+
+
+class AgentInUse(PerdureError):
+    """The agent is there and cannot be forgotten. Stop it first."""
+
+    code = "AGENT_IN_USE"
 
 
 class UnknownCard(NotFound):

@@ -146,9 +146,12 @@ class Unfollowed:
         }
 
 
+FORGOTTEN = "forgotten"
+
+
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A frame without an id of the stream of summaries: whether an agent can be asked now."""
+    """A frame without an id of the stream of summaries: whether an agent can be asked now; `FORGOTTEN`: it is known no more."""
 
     agent: str
     reach: str

@@ -425,8 +425,8 @@ class AuditEntry:
     at: datetime
     by: str
     action: str
-    """`resume`, `cancel`, `decide`, `expire`, `rename`, `delete`, `fork`, `token_create`, `token_revoke`. Who sent a message is its turn's
-    owner."""
+    """`resume`, `cancel`, `decide`, `expire`, `rename`, `delete`, `fork`, `token_create`, `token_revoke`, `agent_forget`. Who sent a
+    message is its turn's owner."""
 
     conversation: str | None = None
     turn: str | None = None

@@ -139,6 +139,12 @@ class AgentPort(Protocol):
 
     def agents(self) -> Sequence[AgentInfo]: ...
 
+    async def forget(self, person: Person, agent: str) -> None:
+        """Throws away all that this server copied of an agent that was taken away; nothing of it is lost where it ran, and
+        it is met as a new one when it comes back. Raises Forbidden unless an operator asks, NotFound, AgentInUse for one that
+        can be asked (or is in this process), AgentUnavailable while nobody can tell whether it is there."""
+        ...
+
     # -- turns --------------------------------------------------------------------------------------------------------
 
     async def start(

@@ -137,6 +137,8 @@ class Calls:
                     await self._feed.refresh(agent, conversation)
             except (AgentUnavailable, TimeoutError):
                 return
+        if self._directory.is_gone(agent):
+            raise AgentUnavailable(f"The agent {agent!r} was forgotten here while it was asked.")
         await self._replica.apply(agent, rows)
 
     async def _is_held(self, agent: str, rows: JournalRows) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from perdure.agent.base import AgentInfo
 from perdure.agent.codec import from_json, to_json
 from perdure.agent.description import Description
 from perdure.clock import Clock
-from perdure.errors import AgentUnavailable, PerdureError
+from perdure.errors import AgentInUse, AgentUnavailable, NotFound, PerdureError
 from perdure.replication import Reach
 from perdure.store.replica import Replica
 from perdure.transport.nats.wire import LEAVING, News
@@ -38,7 +38,7 @@ MAX_ASKED = 64
 _TICK_SECONDS = 1.0
 
 Observer = Callable[[str, Reach], None]
-"""Told, on the event loop, each time an agent is met for the first time or its reach changes."""
+"""Told, on the event loop, each time an agent is met for the first time, its reach changes, or it is forgotten (`unreachable`)."""
 
 _log = structlog.get_logger("perdure.agent")
 
@@ -87,6 +87,13 @@ class Directory:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._connected = False
+        self._deciding = asyncio.Lock()
+        """Held by who makes an agent known, and by who forgets one."""
+
+        self._forgettings = 0
+        self._gone: dict[str, int] = {}
+        """Agents that are being forgotten, or were and have not been met since → which forgetting it was. What was asked before
+        it makes nobody known."""
 
     async def open(self) -> None:
         """Agents known from before, all of them `disconnected` until `connected`."""
@@ -130,7 +137,7 @@ class Directory:
     def answered(self, agent: str) -> None:
         """A call had an answer."""
         known = self._known.get(agent)
-        if known is not None and self._connected:
+        if known is not None and self._connected and agent not in self._gone:
             known.heard_at = self._clock.monotonic()
             self._set(agent, Reach.REACHABLE)
 
@@ -138,6 +145,47 @@ class Directory:
         """A call had no answer in its time: the agent is asked now whether it is there."""
         if agent in self._known:
             self._ask(agent)
+
+    # -- who was taken away --------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def forgetting(self, agent: str) -> AsyncIterator[None]:
+        """Makes the agent unknown once the body, which throws away its copy, has done so; from the first line of the body until
+        the agent is met anew `is_gone` holds. It is asked once more before. Raises AgentInUse for one that can be asked,
+        AgentUnavailable while NATS is lost; NotFound of the body says that nothing is held of it."""
+        if agent in self._known and self._connected:
+            await self._describe(agent)
+        async with self._deciding:
+            self._check_away(agent)
+            before = self._gone.get(agent)
+            self._forgettings += 1
+            self._gone[agent] = self._forgettings
+            try:
+                yield
+            except BaseException as error:
+                del self._gone[agent]
+                if before is not None:
+                    self._gone[agent] = before
+                if isinstance(error, NotFound):
+                    self._known.pop(agent, None)
+                raise
+            self._known.pop(agent, None)
+        _log.info("agent_forgotten", agent=agent)
+        self._tell(agent, Reach.UNREACHABLE)
+
+    def _check_away(self, agent: str) -> None:
+        reach = self.reach(agent)
+        if not self._connected or reach is Reach.DISCONNECTED:
+            raise AgentUnavailable(
+                f"This server has lost NATS: nobody can tell whether the agent {agent!r} is there. Nothing was forgotten. Try again "
+                "when NATS is back."
+            )
+        if reach is Reach.REACHABLE:
+            raise AgentInUse(f"The agent {agent!r} is there: it would be met again at once. Stop it first, then forget it.")
+
+    def is_gone(self, agent: str) -> bool:
+        """Whether it is being forgotten, or was and has not been met since: then nothing of it may be kept."""
+        return agent in self._gone
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
@@ -199,9 +247,10 @@ class Directory:
                     self._ask(name)
 
     async def _discover(self) -> None:
+        asked = self._forgettings
         try:
             async for document in self._asks.discover(within_seconds=ANSWER_SECONDS):
-                await self._meet_one(document)
+                await self._meet_one(document, asked)
         except PerdureError as error:
             _log.warning("agents_not_discovered", error=error.message)
 
@@ -214,10 +263,10 @@ class Directory:
             task.add_done_callback(lambda _: self._asking.pop(agent, None))
 
     async def _describe(self, agent: str) -> None:
-        asked_at = self._clock.monotonic()
+        asked_at, asked = self._clock.monotonic(), self._forgettings
         try:
             document = await self._asks.call(agent, "agent/describe", {}, within_seconds=ANSWER_SECONDS)
-            await self._meet(agent, from_json(Description, document))
+            await self._meet(agent, from_json(Description, document), asked)
         except AgentUnavailable:
             known = self._known.get(agent)
             if known is not None and self._connected and known.heard_at <= asked_at:
@@ -225,27 +274,31 @@ class Directory:
         except PerdureError as error:
             _log.warning("agent_not_described", agent=agent, error=error.message)
 
-    async def _meet_one(self, document: Any) -> None:
+    async def _meet_one(self, document: Any, asked: int) -> None:
         try:
             description = from_json(Description, document)
         except PerdureError as error:
             _log.warning("agent_not_understood", error=error.message)
             return
-        await self._meet(description.agent.name, description)
+        await self._meet(description.agent.name, description, asked)
 
-    async def _meet(self, agent: str, description: Description) -> None:
-        now = self._clock.monotonic()
-        known = self._known.get(agent)
-        if known is None or not _same(known.description, description):
-            await self._replica.keep_agent(agent, to_json(Description, description))
-        known = self._known.get(agent)
-        if known is None:
-            known = self._known[agent] = _Known(description, Reach.UNREACHABLE, now, now)
-        known.description, known.described_at = description, now
-        if self._connected:
-            self.answered(agent)
-        else:
-            self._set(agent, Reach.DISCONNECTED)
+    async def _meet(self, agent: str, description: Description, asked: int) -> None:
+        """`asked`: how many had been forgotten when it was asked."""
+        async with self._deciding:
+            if self._gone.get(agent, 0) > asked:
+                return  # what it said before is no sign of life; its news are
+            now = self._clock.monotonic()
+            known = self._known.get(agent)
+            if known is None or not _same(known.description, description):
+                await self._replica.keep_agent(agent, to_json(Description, description))
+            self._gone.pop(agent, None)
+            if known is None:
+                known = self._known[agent] = _Known(description, Reach.UNREACHABLE, now, now)
+            known.description, known.described_at = description, now
+            if self._connected:
+                self.answered(agent)
+            else:
+                self._set(agent, Reach.DISCONNECTED)
 
     def _set(self, agent: str, reach: Reach) -> None:
         known = self._known[agent]
@@ -253,6 +306,9 @@ class Directory:
             return
         known.reach = reach
         _log.info("agent_reach", agent=agent, reach=reach)
+        self._tell(agent, reach)
+
+    def _tell(self, agent: str, reach: Reach) -> None:
         for observer in list(self._observers):
             observer(agent, reach)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import structlog
@@ -97,6 +97,8 @@ class Follower:
     async def attend(self, agent: str, conversation: str) -> None:
         """A person is about to watch this conversation: what is committed and streamed of it is fetched when it is not here.
         Returns soon, whether the agent answers or not."""
+        if self._directory.is_gone(agent):
+            return
         following = self._following(agent)
         if following.is_whole(conversation) or self._directory.reach(agent) is not Reach.REACHABLE:
             return
@@ -117,6 +119,20 @@ class Follower:
         await following.attach()
         await following.refresh(conversation)
         await following.lose(conversation, turn)
+
+    @asynccontextmanager
+    async def without(self, agent: str) -> AsyncIterator[None]:
+        """Follows the agent no more, from the first line of the body until it is met anew; where the body fails, on as before.
+        The directory must say that it is gone."""
+        following = self._agents.pop(agent, None)
+        if following is not None:
+            await following.stop(_forgotten(agent))
+        try:
+            yield
+        except BaseException:
+            if following is not None:
+                self._follow(agent)
+            raise
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Calls it, on the event loop, with each committed event that is new here. Call what is returned to hear no more."""
@@ -155,6 +171,11 @@ class Follower:
             self._hand_over(heard)
 
     def _hand_over(self, heard: EventHeard | TokenHeard | NewsHeard) -> None:
+        if self._directory.is_gone(heard.agent):
+            # What was on its way when it was forgotten must not begin a copy that nobody ends.
+            if isinstance(heard, NewsHeard):
+                self._directory.heard(heard.agent, heard.news)
+            return
         following = self._following(heard.agent)
         match heard:
             case EventHeard(_, message):
@@ -166,18 +187,22 @@ class Follower:
                 following.news(news.position, news.boot, news.deleted)
 
     def _following(self, agent: str) -> Following:
-        following = self._agents.get(agent)
-        if following is None:
-            following = self._agents[agent] = Following(
-                agent,
-                self._replica,
-                self._transport,
-                Gaps(self._asks, agent),
-                self._clock,
-                told=self._told,
-                unfilled=self._is_unfilled,
-            )
-            following.start()
+        """Raises AgentUnavailable for one that is forgotten."""
+        if self._directory.is_gone(agent):
+            raise AgentUnavailable(_forgotten(agent))
+        return self._agents.get(agent) or self._follow(agent)
+
+    def _follow(self, agent: str) -> Following:
+        following = self._agents[agent] = Following(
+            agent,
+            self._replica,
+            self._transport,
+            Gaps(self._asks, agent),
+            self._clock,
+            told=self._told,
+            unfilled=self._is_unfilled,
+        )
+        following.start()
         return following
 
     def _told(self, event: Event) -> None:
@@ -249,8 +274,9 @@ class Follower:
 
     async def _replay(self, after: int, agents: Collection[str]) -> None:
         async for batch in self._stream.read(after):
+            still = self._agents.keys() & agents
             await asyncio.gather(
-                *(self._agents[agent].replay(messages) for agent, messages in _of(agents, batch).items())
+                *(self._agents[agent].replay(messages) for agent, messages in _of(still, batch).items())
             )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -271,3 +297,7 @@ def _of(agents: Collection[str], batch: Sequence[Stored]) -> dict[str, list[Even
         if stored.address.agent in agents:
             found[stored.address.agent].append(stored.message)
     return found
+
+
+def _forgotten(agent: str) -> str:
+    return f"The agent {agent!r} was forgotten here. It is met anew when it comes back."

@@ -93,16 +93,26 @@ class Following:
         self._patient_until = 0.0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._left = ""
+        """Why it is followed no more."""
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"perdure-follow-{self.agent}")
 
-    async def stop(self) -> None:
+    async def stop(self, why: str = "This server is shutting down.") -> None:
+        """Nothing of the agent is taken from here on; who waits, or asks now, is told why."""
+        self._left = why
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for waiter in [*self._asked.values(), *self._attaching, *(done for _, done in self._replays)]:
-            _settle(waiter, AgentUnavailable("This server is shutting down."))
+        for waiter in [*self._asked.values(), *self._attaching]:
+            _settle(waiter, AgentUnavailable(why))
+        for _, done in self._replays:
+            _settle(done)
+
+    def _check_followed(self) -> None:
+        if self._left:
+            raise AgentUnavailable(self._left)
 
     # -- what comes in -------------------------------------------------------------------------------------------------
 
@@ -135,6 +145,7 @@ class Following:
 
     async def attach(self) -> None:
         """Brings the copy to where the journal is now. Raises AgentUnavailable."""
+        self._check_followed()
         waiter = _future()
         self._attaching.append(waiter)
         self._patient_until = 0.0
@@ -143,6 +154,7 @@ class Following:
 
     async def refresh(self, conversation: str) -> None:
         """Brings one conversation up to date. Raises AgentUnavailable."""
+        self._check_followed()
         asked = self._asked.get(conversation)
         if asked is None:
             asked = self._asked[conversation] = _future()
@@ -150,7 +162,9 @@ class Following:
         await asyncio.shield(asked)
 
     async def replay(self, messages: Sequence[EventMessage]) -> None:
-        """Events from the stream, for an agent that cannot be asked. Returns when they are taken."""
+        """Events from the stream, for an agent that cannot be asked. Returns when they are taken, or not needed any more."""
+        if self._left:
+            return
         done = _future()
         self._replays.append((messages, done))
         self._wake.set()

@@ -13,11 +13,20 @@ from perdure.agent.base import AgentInfo, BranchPoint, ForkAsked, ForkedFrom, Se
 from perdure.agent.forks import Forks
 from perdure.agent.ids import new_id
 from perdure.agent.operations import server_info
-from perdure.agent.people import Entrance, check_own
+from perdure.agent.people import Entrance, check_own, require_operator
 from perdure.agent.records import events_of, turns_of
 from perdure.agent.streams import Streams
 from perdure.agent.threads import Threads
-from perdure.errors import BadRequest, Forbidden, NotReady, PerdureError, TurnInProgress, TurnNotResumable
+from perdure.errors import (
+    AgentInUse,
+    BadRequest,
+    Forbidden,
+    NotFound,
+    NotReady,
+    PerdureError,
+    TurnInProgress,
+    TurnNotResumable,
+)
 from perdure.events import Event, EventKind, Frame, Gone, ListsReset, Reached
 from perdure.graph.load import HostedGraph
 from perdure.store.base import Decided, Page, Store
@@ -78,6 +87,14 @@ class LocalAgents(Entrance):
             )
             for agent in self._agents.values()
         ]
+
+    async def forget(self, person: Person, agent: str) -> None:
+        require_operator(person)
+        if agent not in self._agents:
+            raise NotFound(f"There is no agent {agent!r} here.")
+        raise AgentInUse(
+            f"{agent!r} is an agent of this process: it is taken away in perdure.toml. Its conversations stay in the database."
+        )
 
     # -- turns --------------------------------------------------------------------------------------------------------
 

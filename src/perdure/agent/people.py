@@ -39,6 +39,12 @@ def require_admin(person: Person) -> None:
         raise Forbidden("Only the server's own token (PERDURE_TOKEN) may list, make and revoke tokens.")
 
 
+def require_operator(person: Person) -> None:
+    """Raises Forbidden."""
+    if person.role is not Role.OPERATOR:
+        raise Forbidden("Only an operator may do this.")
+
+
 def check_own(person: Person, conversation: Conversation, agent: str | None) -> None:
     """That this person may send a message there, and means its agent. Raises Forbidden, BadRequest."""
     if conversation.owner != person.owner:

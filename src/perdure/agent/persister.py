@@ -123,15 +123,25 @@ class Persister:
     async def dispatched(self, agent: str, conversation: str, turn: str) -> None:
         """Kept when it returns: this gateway waits for the end of the turn, after a restart too. Also for one that is
         followed no more and that a person looks at again."""
-        if turn in self._waits:
+        if turn in self._waits or self._directory.is_gone(agent):
             return
         dispatch = Dispatch(turn, conversation, agent, self._clock.now())
         failpoint("dispatch.before")
         await self._replica.dispatched(dispatch)
         failpoint("dispatch.after")
-        if turn not in self._waits:
+        if turn not in self._waits and not self._directory.is_gone(agent):
             self._unfollowed.discard(turn)
             self._wait_for(dispatch)
+
+    def forget(self, agent: str) -> None:
+        """Waits for no turn of this agent any more, and tells nobody. What was kept of its turns must be gone."""
+        for turn, wait in list(self._waits.items()):
+            if wait.dispatch.agent == agent:
+                del self._waits[turn]
+                if wait.task is not None:
+                    wait.task.cancel()
+                    self._concluding.add(wait.task)
+                    wait.task.add_done_callback(self._concluding.discard)
 
     def observe(self, conversation: str, observer: Observer) -> Callable[[], None]:
         """Calls the observer, on the event loop, when a turn of the conversation is followed no more. Call what is returned
@@ -189,7 +199,8 @@ class Persister:
                 if not wait.asking:
                     wait.asking = await self._was_quiet(wait)
         finally:
-            self._waits.pop(turn, None)
+            if self._waits.get(turn) is wait:
+                del self._waits[turn]
 
     async def _is_over_by_now(self, wait: _Wait) -> bool:
         turn = wait.dispatch.turn

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, Unpack
 
 from perdure.agent.accepting import STOPPING, check_accepting
 from perdure.agent.base import AgentInfo, BranchPoint, ForkAsked, ForkedFrom, ServerInfo, Transcript, TurnDetail
 from perdure.agent.calls import Calls, Feed
 from perdure.agent.directory import Asks, Directory
-from perdure.agent.people import Entrance
+from perdure.agent.people import Entrance, require_operator
 from perdure.agent.records import events_of
 from perdure.agent.remote_reads import RemoteReads
 from perdure.agent.remote_writes import RemoteWrites
@@ -44,6 +45,20 @@ class Waiting(Waits, Protocol):
         ...
 
 
+    def forget(self, agent: str) -> None:
+        """Waits for no turn of this agent any more."""
+        ...
+
+
+class Follows(Feed, Protocol):
+    """Who keeps the copy up to date (`agent.follower`), and can leave an agent alone."""
+
+    def without(self, agent: str) -> AbstractAsyncContextManager[None]:
+        """Nothing of the agent is taken from the first line of the body until it is met anew; where the body fails, on as
+        before."""
+        ...
+
+
 class RemoteAgents(Entrance):
     """Implements `AgentPort`."""
 
@@ -55,7 +70,7 @@ class RemoteAgents(Entrance):
         directory: Directory,
         *,
         waiting: Waiting,
-        feed: Feed,
+        feed: Follows,
         wait_seconds: float,
         draining: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -79,6 +94,15 @@ class RemoteAgents(Entrance):
 
     def agents(self) -> Sequence[AgentInfo]:
         return self._directory.agents()
+
+    async def forget(self, person: Person, agent: str) -> None:
+        require_operator(person)
+        async with self._directory.forgetting(agent), self._feed.without(agent):
+            gone = await self._replica.forget(agent, by=person.name)
+            self._waiting.forget(agent)
+            self._reads.forgot()
+        for conversation in gone:
+            self._transport.forget(conversation)
 
     # -- turns --------------------------------------------------------------------------------------------------------
 

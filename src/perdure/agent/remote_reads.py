@@ -32,6 +32,10 @@ class RemoteReads:
         self._wait_seconds = wait_seconds
         self._transcripts = Transcripts(replica)
 
+    def forgot(self) -> None:
+        """Call it when conversations were thrown away here that their agent still has."""
+        self._transcripts.forgot()
+
     # -- with the copy where the agent is away -------------------------------------------------------------------------
 
     async def conversation(self, person: Person, conversation: str) -> Transcript:

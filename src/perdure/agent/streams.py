@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from perdure.agent.watch import watch
 from perdure.errors import NotFound, NotReady
-from perdure.events import Frame, Gone, ListsReset, Reached, ResetReason
+from perdure.events import FORGOTTEN, Frame, Gone, ListsReset, Reached, ResetReason
 from perdure.replication import Reach
 from perdure.store.base import JournalReader
 from perdure.transport.base import Subscription, Transport
@@ -80,6 +80,9 @@ class Streams:
 
     def _newly_reached(self, told: dict[str, Reach]) -> list[Reached]:
         """What a watcher who was `told` so much does not know yet; keeps that it does."""
-        news = {agent: reach for agent, reach in self._reaches().items() if told.get(agent) is not reach}
-        told.update(news)
-        return [Reached(agent, reach) for agent, reach in news.items()]
+        now = self._reaches()
+        news = {agent: reach for agent, reach in now.items() if told.get(agent) is not reach}
+        forgotten = [agent for agent in told if agent not in now]
+        told.clear()
+        told.update(now)
+        return [*(Reached(agent, FORGOTTEN) for agent in forgotten), *(Reached(*each) for each in news.items())]

@@ -33,14 +33,18 @@ class Transcripts:
 
     async def keep(self, conversation: str, told: Told, seq: int) -> None:
         """`seq`: everything up to it is in what was told."""
-        version = (seq, told.resumable)
-        if self._kept.get(conversation) == version:
+        version, kept = (seq, told.resumable), self._kept
+        if kept.get(conversation) == version:
             return
         document = {"messages": list(told.messages), "state": told.state, "resumable": told.resumable}
         await self._replica.keep_transcript(conversation, StoredTranscript(seq, document))
-        self._kept[conversation] = version
-        if len(self._kept) > REMEMBERED:
-            self._kept.popitem(last=False)
+        kept[conversation] = version
+        if len(kept) > REMEMBERED:
+            kept.popitem(last=False)
+
+    def forgot(self) -> None:
+        """Conversations were thrown away with what was kept of them: nothing counts as kept any more."""
+        self._kept = OrderedDict()
 
     async def kept(self, conversation: str, last: Turn | None) -> Told:
         """`last`: the last turn of it. Whether that can be resumed is the agent's to say; what it said last counts while nothing

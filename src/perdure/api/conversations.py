@@ -40,6 +40,19 @@ async def agents(api: Api, person: Asker) -> Response:
     return JSONReply(reply.model_dump())
 
 
+@router.delete(
+    "/agents/{name}",
+    status_code=204,
+    response_class=Response,
+    summary="Forget an agent that was taken away",
+    responses=errors(404, 409, 503, 507),
+)
+async def forget(name: str, api: Api, person: Asker) -> Response:
+    """Of a gateway: throws away what it copied of the agent; nothing is deleted where that ran."""
+    await api.agents.forget(person, name)
+    return Response(status_code=204)
+
+
 @router.get(
     "/conversations",
     response_model=Page[ConversationSummary],

@@ -14,8 +14,8 @@ Responses = dict[int | str, dict[str, Any]]
 _WHEN = {
     400: "`BAD_REQUEST`: the request is not valid; the message names the field.",
     404: "`NOT_FOUND` or `APPROVAL_UNKNOWN` (with `pending`): there is nothing with this id.",
-    409: "`TURN_IN_PROGRESS` (of a parked turn with `pending`), `TURN_NOT_RESUMABLE`, `FORK_POINT_GONE` or `APPROVAL_DECIDED` (with `decision`, "
-    "`decided_by`, `decided_at`, `pending`); the message says what to do.",
+    409: "`TURN_IN_PROGRESS` (of a parked turn with `pending`), `TURN_NOT_RESUMABLE`, `FORK_POINT_GONE`, `AGENT_IN_USE` or `APPROVAL_DECIDED` (with "
+    "`decision`, `decided_by`, `decided_at`, `pending`); the message says what to do.",
     413: "`TOO_LARGE`: nothing was accepted.",
     422: "`IDEMPOTENCY_KEY_REUSED`: the key was used with another body.",
     503: "`NOT_READY` or `STORAGE_ERROR`: try again shortly.",

@@ -30,6 +30,7 @@ STATUS: Mapping[str, int] = {
     "APPROVAL_UNKNOWN": 404,
     "APPROVAL_DECIDED": 409,
     "FORK_POINT_GONE": 409,
+    "AGENT_IN_USE": 409,
     "TOO_LARGE": 413,
     "NOT_READY": 503,
     "AGENT_UNAVAILABLE": 503,

@@ -29,6 +29,12 @@ class Replica(JournalReader, Protocol):
         """Forgets all that was copied of the agent: its journal is another one, or went back to an older backup."""
         ...
 
+    async def forget(self, agent: str, *, by: str) -> Sequence[str]:
+        """One transaction: all that was copied of the agent and that it told of itself, what is waited for in its
+        conversations, its deeds in the audit; the audit notes who did it. Gives the space back. Returns the conversations.
+        Raises NotFound when nothing is held of it. Rings `changes`."""
+        ...
+
     async def last_seq(self, conversation: str) -> int | None:
         """The highest seq held, 0 before the first; None for a conversation that is not held."""
         ...

@@ -100,15 +100,24 @@ class DeskFeed:
             self.transport.publish(event)
 
 
+    @asynccontextmanager
+    async def without(self, agent: str) -> AsyncIterator[None]:
+        yield
+
+
 @dataclass
 class DeskWaiting:
     """Implements `Waiting`."""
 
     dispatches: list[tuple[str, str, str]] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
     observers: dict[str, list[Callable[[Unfollowed], None]]] = field(default_factory=lambda: defaultdict(list))
 
     async def dispatched(self, agent: str, conversation: str, turn: str) -> None:
         self.dispatches.append((agent, conversation, turn))
+
+    def forget(self, agent: str) -> None:
+        self.forgotten.append(agent)
 
     def observe(self, conversation: str, observer: Callable[[Unfollowed], None]) -> Callable[[], None]:
         self.observers[conversation].append(observer)

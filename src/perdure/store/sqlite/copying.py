@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import apsw
 
+from perdure.errors import NotFound
 from perdure.events import Event, EventKind
 from perdure.replication import JournalRows, Position, StoredTranscript, StreamPosition
 from perdure.store.sqlite import search
+from perdure.store.sqlite.audit import note
 from perdure.store.sqlite.foreign import Checked, is_message, is_sound
 from perdure.store.sqlite.journal import QUERIES
 from perdure.store.sqlite.numbering import audit_number, turn_number
@@ -143,11 +146,29 @@ def _keep_deed(connection: apsw.Connection, agent: str, row: Row) -> None:
 
 def restart(connection: apsw.Connection, agent: str, journal: str) -> None:
     """`Replica.restart`."""
-    for row in COPIES.all(connection, "conversations_of_agent", agent=agent):
-        _remove(connection, row["conversation"])
+    _remove_all(connection, agent)
+    COPIES.run(connection, "position_set", agent=agent, journal=journal, change=0, audit=0)
+
+
+def forget(connection: apsw.Connection, agent: str, *, by: str, now: datetime) -> list[str]:
+    """`Replica.forget`."""
+    gone = _remove_all(connection, agent)
+    COPIES.run(connection, "dispatches_of_agent", agent=agent)
+    known = COPIES.run(connection, "agent_forget", agent=agent)
+    if not known and not gone:
+        raise NotFound(f"There is no agent {agent!r} here: nothing is known of it, or it was forgotten before.")
+    note(connection, "agent_forget", by=by, now=now, detail={"agent": agent, "conversations": len(gone)})
+    return gone
+
+
+def _remove_all(connection: apsw.Connection, agent: str) -> list[str]:
+    """The conversations that are gone."""
+    gone = [str(row["conversation"]) for row in COPIES.all(connection, "conversations_of_agent", agent=agent)]
+    for conversation in gone:
+        _remove(connection, conversation)
     for name in ("deletions_forget", "audit_forget", "audit_notes_forget"):
         COPIES.run(connection, name, agent=agent)
-    COPIES.run(connection, "position_set", agent=agent, journal=journal, change=0, audit=0)
+    return gone
 
 
 # -- events ---------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ transaction, cursors included: whoever is killed in between finds it done or not
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,11 +15,11 @@ from typing import Any, TypeVar
 import apsw
 
 from perdure.clock import Clock
-from perdure.errors import DatabaseUnusable
+from perdure.errors import DatabaseUnusable, StorageError, StorageFull
 from perdure.events import Event
 from perdure.replication import Dispatch, JournalRows, Position, StoredTranscript, StreamPosition
 from perdure.store.base import Notify
-from perdure.store.sqlite import copying
+from perdure.store.sqlite import copying, maintenance
 from perdure.store.sqlite.copying import COPIES
 from perdure.store.sqlite.foreign import guarded
 from perdure.store.sqlite.house import House
@@ -92,6 +93,14 @@ class SQLiteReplica(House):
 
     async def restart(self, agent: str, journal: str) -> None:
         await self._commit(lambda connection: copying.restart(connection, agent, journal), "changes")
+
+    async def forget(self, agent: str, *, by: str) -> Sequence[str]:
+        now = self._clock.now()
+        gone = await self._commit(lambda connection: copying.forget(connection, agent, by=by, now=now), "changes")
+        with suppress(StorageError, StorageFull):  # it is forgotten; the next pruning gives the space back
+            while await self._writer.submit(maintenance.vacuum):
+                pass
+        return gone
 
     async def last_seq(self, conversation: str) -> int | None:
         def read(connection: apsw.Connection) -> int | None:

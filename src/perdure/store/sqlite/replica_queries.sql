@@ -20,6 +20,10 @@ ON CONFLICT (name) DO UPDATE SET document = excluded.document
 -- What agents told of themselves.
 SELECT name, document FROM agents WHERE document IS NOT NULL ORDER BY name
 
+-- agent_forget --
+-- An agent that was taken away: nothing is known of it any more.
+DELETE FROM agents WHERE name = :agent
+
 -- stream_set --
 -- How far the stream of events was read.
 INSERT INTO stream_position (one, stream, seq) VALUES (1, :stream, :seq)
@@ -270,3 +274,7 @@ DELETE FROM dispatches WHERE turn = :turn
 -- dispatches_of_conversation --
 -- A conversation is gone, with all that was waited for in it.
 DELETE FROM dispatches WHERE conversation = :conversation
+
+-- dispatches_of_agent --
+-- An agent is forgotten, with all that was waited for of it.
+DELETE FROM dispatches WHERE agent = :agent
