@@ -48,6 +48,7 @@ def _all(wanted: Container, real: Container, image_id: str | None) -> Iterator[C
     )
     yield from _keyed("networks", _by(wanted.networks, "network"), _by(real.networks, "network"), _attachment)
     yield from _keyed("ports", _ports(wanted.ports), _ports(real.ports), _published)
+    yield from _keyed("unasked", dict(wanted.unasked), dict(real.unasked), _short)
 
 
 # -- words ------------------------------------------------------------------------------------------------------------
@@ -113,7 +114,7 @@ def _attachment(attachment: Attachment) -> str:
 
 
 def _published(port: Port) -> str:
-    return f"{port.address}:{port.host_port}"
+    return f"{port.address or 'every address'}:{port.host_port}"
 
 
 # -- what has parts ---------------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def _labels(wanted: Mapping[str, str], real: Mapping[str, str]) -> Iterator[Chan
             yield Change(f"labels.{name}", _short(ours.get(name)), _short(wanted.get(name)))
 
 
-def _short(label: str | None) -> str:
-    if label is None:
+def _short(text: str | None) -> str:
+    if text is None:
         return NONE
-    return label if len(label) <= 40 else f"{label[:12]}…"
+    return text if len(text) <= 40 else f"{text[:12]}…"

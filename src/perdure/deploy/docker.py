@@ -84,6 +84,7 @@ class DockerEngine:
             shown = await self._containers(wanted)
             images = await self._images(wanted, {each["Image"] for each in shown})
             by_id = {image["Id"]: image for image in images.values()}
+            networks = {each["Id"] for each in await self._get("networks")}
             named = {each for image in by_id.values() for each in inspection.images_of(image)}
             # As the project writes it: with a registry or a digest the engine lists it by another name.
             named |= {
@@ -98,7 +99,7 @@ class DockerEngine:
                 volumes=await self._volumes(wanted),
                 containers=tuple(
                     sorted(
-                        (inspection.container_of(each, by_id.get(each["Image"])) for each in shown),
+                        (inspection.container_of(each, by_id.get(each["Image"]), networks) for each in shown),
                         key=lambda each: each.name,
                     )
                 ),
@@ -269,7 +270,9 @@ class DockerEngine:
 
     async def start(self, name: str) -> None:
         with _translated():
-            await self._ask(f"containers/{name}/start", "POST", fine=(_ALREADY,))
+            shown = await self._look(f"containers/{name}/json")
+            verb = "unpause" if shown is not None and shown["State"].get("Paused") else "start"
+            await self._ask(f"containers/{name}/{verb}", "POST", fine=(_ALREADY,))
 
     async def stop(self, name: str, seconds: int | None = None) -> None:
         with _translated():

@@ -39,6 +39,9 @@ class Life:
     restarting: bool = False
     """Its restart policy will start it again."""
 
+    paused: bool = False
+    """Somebody has frozen it; it does not run."""
+
     exit_code: int = 0
     restarts: int = 0
     started: bool = True
@@ -100,7 +103,7 @@ class Engine(Protocol):
     async def rename_container(self, name: str, to: str) -> None: ...
 
     async def start(self, name: str) -> None:
-        """Nothing happens when it runs."""
+        """Nothing happens when it runs. One that is paused goes on."""
         ...
 
     async def stop(self, name: str, seconds: int | None = None) -> None:

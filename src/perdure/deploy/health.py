@@ -69,6 +69,8 @@ def patience_seconds(check: HealthCheck | None) -> float:
 def _hopeless(life: Life | None) -> str | None:
     if life is None:
         return "it is gone"
+    if life.paused:
+        return "somebody has paused it"
     if life.restarts >= RESTARTS_BORNE:
         return f"it has ended {life.restarts} times (exit code {life.exit_code})"
     if life.started and not life.running and not life.restarting:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perdure.deploy.engine import Life
@@ -33,6 +34,34 @@ _OF_IMAGE = {
 Shown = Mapping[str, Any]
 """An object as the engine's inspect gives it."""
 
+_NOBODY_ASKS = (
+    "AutoRemove",
+    "BlkioWeight",
+    "CgroupParent",
+    "CpuPeriod",
+    "CpuQuota",
+    "CpuShares",
+    "CpusetCpus",
+    "CpusetMems",
+    "DeviceCgroupRules",
+    "DeviceRequests",
+    "Devices",
+    "Dns",
+    "DnsOptions",
+    "DnsSearch",
+    "ExtraHosts",
+    "GroupAdd",
+    "Links",
+    "MemoryReservation",
+    "OomKillDisable",
+    "OomScoreAdj",
+    "PublishAllPorts",
+    "Sysctls",
+    "VolumesFrom",
+)
+"""Settings of a container's host side that no project can ask for. Not here: what an engine fills in by its own configuration (logs,
+shared memory, ulimits, runtime)."""
+
 NANOSECONDS = 1_000_000_000
 DEFAULT_STOP_SECONDS = 10
 """Docker's, for a container that says nothing."""
@@ -53,11 +82,13 @@ def network_of(shown: Shown) -> Network:
 
 
 def volume_of(shown: Shown) -> Volume:
-    return Volume(shown["Name"], _labels(shown), shown["Driver"])
+    return Volume(shown["Name"], _labels(shown), shown["Driver"], dict(shown.get("Options") or {}))
 
 
-def container_of(shown: Shown, image: Shown | None) -> Container:
-    """`image`: what it was made from; None when the engine has lost it, then nothing is left out as inherited."""
+def container_of(shown: Shown, image: Shown | None, networks: Collection[str] | None = None) -> Container:
+    """`image`: what it was made from; None when the engine has lost it, then nothing is left out as inherited. `networks`: ids of
+    those that there are: a container that is down keeps the name of one that was removed, also when there is a new one of that name.
+    """
     config, host = shown["Config"], shown["HostConfig"]
     inherited = (image or {}).get("Config") or {}
     labels = {name: value for name, value in _labels(config).items() if _labels(inherited).get(name) != value}
@@ -74,7 +105,7 @@ def container_of(shown: Shown, image: Shown | None) -> Container:
         environment=tuple(sorted(_variables(config))),
         mounts=tuple(sorted(_mounts(shown))),
         tmpfs=tuple(sorted(_tmpfs(shown))),
-        networks=tuple(sorted(_attachments(shown))),
+        networks=tuple(sorted(_attachments(shown, networks))),
         ports=tuple(sorted(_ports(host))),
         health=_health(config.get("Healthcheck")),
         restart=(host.get("RestartPolicy") or {}).get("Name") or "no",
@@ -87,7 +118,8 @@ def container_of(shown: Shown, image: Shown | None) -> Container:
         init=bool(host.get("Init")),
         privileged=bool(host.get("Privileged")),
         host_modes=tuple(sorted(_host_modes(host))),
-        running=bool(shown["State"].get("Running") or shown["State"].get("Restarting")),
+        unasked=tuple(sorted(_unasked(config, host, inherited))),
+        running=_runs(shown["State"]),
         inherited=frozenset(_inherited(config, inherited)),
     )
 
@@ -98,8 +130,9 @@ def life_of(shown: Shown) -> Life:
     said = (health.get("Log") or [{}])[-1].get("Output", "")
     return Life(
         id=shown["Id"],
-        running=bool(state.get("Running")) and not state.get("Restarting"),
+        running=bool(state.get("Running")) and not state.get("Restarting") and not state.get("Paused"),
         restarting=bool(state.get("Restarting")),
+        paused=bool(state.get("Paused")),
         health=health.get("Status") or "none",
         exit_code=int(state.get("ExitCode") or 0),
         restarts=int(shown.get("RestartCount") or 0),
@@ -160,9 +193,12 @@ def _sorted_parts(options: str) -> str:
     return ",".join(sorted(part for part in options.split(",") if part))
 
 
-def _attachments(shown: Shown) -> Iterator[Attachment]:
+def _attachments(shown: Shown, networks: Collection[str] | None) -> Iterator[Attachment]:
     own = {_name(shown), shown["Id"][:12], shown["Id"]}
     for name, endpoint in (shown["NetworkSettings"].get("Networks") or {}).items():
+        number = endpoint.get("NetworkID")
+        if networks is not None and number and number not in networks:
+            continue
         yield Attachment(name, tuple(sorted(set(endpoint.get("Aliases") or ()) - own)))
 
 
@@ -209,6 +245,20 @@ def _security(option: str) -> str:
     if option in {"no-new-privileges", "no-new-privileges=true"}:
         return "no-new-privileges:true"
     return option
+
+
+def _runs(state: Shown) -> bool:
+    return bool(state.get("Running") or state.get("Restarting")) and not state.get("Paused")
+
+
+def _unasked(config: Shown, host: Shown, image: Shown) -> Iterator[tuple[str, str]]:
+    told = {key: host.get(key) for key in _NOBODY_ASKS}
+    told["StopSignal"] = signal if (signal := config.get("StopSignal")) != image.get("StopSignal") else None
+    memory, with_swap = host.get("Memory") or 0, host.get("MemorySwap") or 0
+    told["MemorySwap"] = with_swap if with_swap > 0 and with_swap != memory else None
+    yield from ((key, json.dumps(value, sort_keys=True)) for key, value in told.items() if value)
+    # Empty, not missing: what the kernel's files should be veiled by was taken away.
+    yield from ((key, "[]") for key in ("MaskedPaths", "ReadonlyPaths") if host.get(key) == [])
 
 
 def _host_modes(host: Shown) -> Iterator[str]:

@@ -199,6 +199,9 @@ class Volume:
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
     driver: str = "local"
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the driver: where the data really lies. None are wanted."""
+
     external: bool = False
     """Wanted alone: somebody else made it; it must be there, and is neither made, changed nor removed."""
 
@@ -242,8 +245,12 @@ class Container:
     host_modes: tuple[str, ...] = ()
     """Namespaces shared with the host or with another container, sorted: `network:host`, `pid:host`, `ipc:host`. None is wanted."""
 
+    unasked: tuple[tuple[str, str], ...] = ()
+    """What the engine was told that no project can ask for (devices, sysctls, another stop signal …): its own name for it, the value
+    as JSON. None is wanted."""
+
     running: bool = True
-    """Whether it runs, or is being restarted by its policy."""
+    """Whether it runs, or is being restarted by its policy. One that is paused does not."""
 
     inherited: frozenset[str] = field(default=frozenset(), compare=False)
     """Real alone: attributes whose value is that of the image: `entrypoint`, `command`, `working_folder`, `user`, `health`,
@@ -369,6 +376,9 @@ class Plan:
     kept: tuple[str, ...] = ()
     """Data volumes of the project that nothing uses any more; they stay."""
 
+    notes: tuple[str, ...] = ()
+    """What differs and what no plan may put right: sentences."""
+
     @property
     def empty(self) -> bool:
         return not self.actions
@@ -376,8 +386,8 @@ class Plan:
 
 # -- digests ----------------------------------------------------------------------------------------------------------
 
-_OF_LIFE = frozenset({"limits", "restart", "networks", "running", "image", "image_id", "labels"})
-"""Attributes that a living container can change, or that are compared by themselves."""
+_OF_LIFE = frozenset({"limits", "restart", "networks", "running", "image", "image_id", "labels", "unasked"})
+"""Attributes that a living container can change, that are compared by themselves, or that nobody can want."""
 
 
 def spec_of(container: Container) -> str:

@@ -48,6 +48,7 @@ def plan(wanted: Wanted, real: Real) -> Plan:
         real_digest=digest_of(veiled(wanted, real)),
         wanted_digest=digest_of(wanted),
         kept=tuple(_kept(wanted, real)),
+        notes=tuple(_notes(wanted, real)),
     )
 
 
@@ -120,6 +121,28 @@ def _kept(wanted: Wanted, real: Real) -> Iterator[str]:
             yield volume.name
 
 
+def _notes(wanted: Wanted, real: Real) -> Iterator[str]:
+    """Of volumes that are not as this tool would have made them: to make another one is to lose what is in it."""
+    for volume in wanted.volumes:
+        found = real.volume(volume.name)
+        if found is None or volume.external:
+            continue
+        if found.driver != volume.driver:
+            yield f"The volume {found.name} has the driver {found.driver}, not {volume.driver}; it is used as it is."
+        if found.options != volume.options:
+            told = ", ".join(f"{name}={_without_secret(name, value)}" for name, value in sorted(found.options.items()))
+            yield f"The volume {found.name} was made with options ({told}); it is used as it is."
+        missing = sorted(name for name, value in volume.labels.items() if found.labels.get(name) != value)
+        if missing:
+            alone = " `perdure destroy --purge-data` leaves it alone." if LABEL_PROJECT in missing else ""
+            yield f"The volume {found.name} was made by somebody else ({', '.join(missing)} differ); it is used as it is.{alone}"
+
+
+def _without_secret(name: str, value: str) -> str:
+    """Options of network file systems hold passwords."""
+    return value if name in {"type", "device"} and "@" not in value else "…"
+
+
 # -- actions ----------------------------------------------------------------------------------------------------------
 
 
@@ -138,7 +161,7 @@ def _actions(wanted: Wanted, real: Real) -> Iterator[Action]:
         for container in real.containers
         if container.name not in names
     )
-    renewed = frozenset(action.name for action in networks if action.kind is Kind.REPLACE)
+    renewed = frozenset(action.name for action in networks)
     for container in wanted.containers:
         yield from _container(container, wanted, real, renewed)
     yield from (

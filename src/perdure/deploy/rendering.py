@@ -50,6 +50,7 @@ def lines(plan: Plan) -> Iterator[Line]:
         if action.carry_data is not None:
             yield Line(f"      {_carried(action.carry_data)}", "cyan")
     yield Line(NO_CHANGES if plan.empty else f"Plan: {summary(plan)}.", "bold")
+    yield from (Line(note, "yellow") for note in plan.notes)
     for volume in plan.kept:
         yield Line(
             f"The volume {volume} is not used any more. It is kept; to remove it: docker volume rm {volume}", "dim"
@@ -87,6 +88,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "summary": _counts(plan),
         "actions": [asdict(action) for action in plan.actions],
         "kept": list(plan.kept),
+        "notes": list(plan.notes),
         "wanted": plan.wanted_digest,
         "real": plan.real_digest,
     }
@@ -113,6 +115,7 @@ def from_file(text: str) -> Plan:
             real_digest=str(content["real"]),
             wanted_digest=str(content["wanted"]),
             kept=tuple(map(str, content["kept"])),
+            notes=tuple(map(str, content["notes"])),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError("This is not a plan that `perdure plan --out` wrote.") from error

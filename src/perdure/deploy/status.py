@@ -15,8 +15,8 @@ from perdure.errors import NotFound
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One container. `state`: `healthy`, `unhealthy`, `starting`, `running` (without a health check), `restarting`, `down`,
-    `missing` (wanted, and not there). `since`: RFC 3339, empty when it is missing."""
+    """One container. `state`: `healthy`, `unhealthy`, `starting`, `running` (without a health check), `restarting`, `paused`,
+    `down`, `missing` (wanted, and not there). `since`: RFC 3339, empty when it is missing."""
 
     container: str
     role: str
@@ -74,6 +74,8 @@ async def _standing(engine: Engine, name: str, wanted: Wanted, real: Real) -> St
 async def _state(engine: Engine, name: str, life: Life) -> str:
     if life.restarting:
         return "restarting"
+    if life.paused:
+        return "paused"
     if not life.running:
         return "down"
     if life.health == "none":

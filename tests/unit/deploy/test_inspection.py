@@ -152,7 +152,12 @@ def test_a_value_that_equals_the_images_own_is_no_difference(described: Describe
         (("HostConfig", "Memory"), 1 << 26, "limits.memory_bytes"),
         (("HostConfig", "PortBindings"), {"8700/tcp": [{"HostIp": "", "HostPort": "8700"}]}, "ports.8700/tcp"),
         (("NetworkSettings", "Networks"), {}, "networks.perdure-perdure-network"),
+        (("HostConfig", "Devices"), [{"PathOnHost": "/dev/kvm"}], "unasked.Devices"),
+        (("HostConfig", "AutoRemove"), True, "unasked.AutoRemove"),
+        (("HostConfig", "MaskedPaths"), [], "unasked.MaskedPaths"),
+        (("Config", "StopSignal"), "SIGKILL", "unasked.StopSignal"),
         (("State", "Running"), False, "running"),
+        (("State", "Paused"), True, "running"),
     ],
 )
 def test_what_docker_says_otherwise_is_named(
@@ -181,6 +186,23 @@ def test_spellings_of_the_engine_become_ours(project: Description) -> None:
     assert found.ports == (Port(8700, 8700, "127.0.0.1"),)
     assert found.networks == (Attachment("perdure-perdure-network"),)
     assert Mount("/data", "perdure-gateway-data") in found.mounts
+
+
+def test_swap_that_evades_the_limit_of_memory_is_named(project: Description) -> None:
+    container, image = shown(project)[-1]
+    assert container_of(container, image).unasked == ()
+    container["HostConfig"]["MemorySwap"] *= 2
+    assert [name for name, _ in container_of(container, image).unasked] == ["MemorySwap"]
+    container["HostConfig"]["MemorySwap"] = -1  # also what a kernel says that cannot limit it
+    assert container_of(container, image).unasked == ()
+
+
+def test_a_network_that_was_removed_under_a_container_is_none(project: Description) -> None:
+    container, image = shown(project)[-1]
+    (endpoint,) = container["NetworkSettings"]["Networks"].values()
+    endpoint["NetworkID"] = "the-old-one"
+    assert container_of(container, image, {"the-old-one"}).networks != ()
+    assert container_of(container, image, {"a-new-one"}).networks == ()
 
 
 def test_an_image_that_the_engine_has_lost_hides_nothing(project: Description) -> None:

@@ -332,6 +332,13 @@ BY_HAND: dict[str, tuple[Change, str, str, str, Kind]] = {
         "none",
         Kind.REPLACE,
     ),
+    "a device of the host": (
+        lambda c: {"unasked": (("Devices", '["/dev/kvm"]'),)},
+        "unasked.Devices",
+        "/dev/kvm",
+        "none",
+        Kind.REPLACE,
+    ),
     "stopped": (lambda c: {"running": False}, "running", "no", "yes", Kind.UPDATE),
 }
 
@@ -452,6 +459,33 @@ def test_a_network_that_differs_is_made_anew_and_everything_attached_again(
     assert set(first.detaches) == {each.name for each in real.containers}
     assert {action.name for action in others} == set(first.detaches)
     assert all(action.changes[0].attribute == f"networks.{NETWORK}" for action in others)
+
+
+def test_what_hangs_on_a_network_that_is_gone_is_attached_to_the_new_one(project: Description) -> None:
+    found = plan(project.wanted, replace(realized(project), networks=()))
+    first, *others = found.actions
+    assert (first.kind, first.subject) == (Kind.CREATE, Subject.NETWORK)
+    assert {action.name for action in others} == {each.name for each in project.wanted.containers}
+    assert {action.kind for action in others} == {Kind.UPDATE}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "note"),
+    [
+        ({"driver": "nfs"}, "has the driver nfs, not local"),
+        ({"options": {"type": "tmpfs"}}, "was made with options (type=tmpfs)"),
+        ({"options": {"o": "password=x"}}, "was made with options (o=…)"),
+        ({"labels": {}}, "purge-data` leaves it alone"),
+    ],
+)
+def test_a_volume_that_differs_is_used_and_said(project: Description, attributes: dict[str, Any], note: str) -> None:
+    """To make it anew is to lose what is in it."""
+    real = realized(project)
+    volumes = tuple(replace(each, **attributes) if each.name == SHOP_DATA else each for each in real.volumes)
+    found = plan(project.wanted, replace(real, volumes=volumes))
+    assert found.empty
+    assert [note in each and SHOP_DATA in each for each in found.notes] == [True]
+    assert found.notes[0] in {line.text for line in lines(found)}
 
 
 def test_a_network_and_containers_that_nobody_wants_are_removed_containers_first(project: Description) -> None:
