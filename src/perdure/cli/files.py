@@ -15,7 +15,11 @@ from perdure.deferred import deferred
 from perdure.errors import BadRequest, NotFound, PerdureError
 
 Target = Annotated[Path, typer.Argument(help="The file to write; it must not exist.", show_default=False)]
-Source = Annotated[Path, typer.Argument(help="A file that `perdure backup` wrote.", show_default=False)]
+Source = Annotated[Path | None, typer.Argument(help="A file that `perdure backup` wrote.", show_default=False)]
+UndoUpgrade = Annotated[
+    bool,
+    typer.Option("--undo-upgrade", help="Put back the copy that the last upgrade made, if nothing was done since."),
+]
 
 
 @settings_flags()
@@ -31,9 +35,15 @@ async def backup(settings: Settings, target: Target, as_json: AsJson = False) ->
 
 
 @settings_flags()
-async def restore(settings: Settings, source: Source) -> None:
+async def restore(settings: Settings, source: Source = None, undo_upgrade: UndoUpgrade = False) -> None:
     """Puts a backup in the place of the database. The replaced file is kept beside it; a running server is refused."""
     database = database_of(settings)
+    if (source is None) is not undo_upgrade:
+        raise BadRequest("Name the backup, or say --undo-upgrade: one of the two.")
+    if source is None:
+        copy = await deferred("perdure.runtime.files").undo(database)
+        hint(f"{database} is as it was before the last upgrade ({copy}): start the version that it is of")
+        return
     kept = await deferred("perdure.runtime.files").restore(source.absolute(), database)
     hint(f"{database} is restored from {source}")
     if kept is not None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from perdure.clock import Clock, SystemClock
 from perdure.deploy.carrying import CarryFailed, Content, carry, content_of_volume
-from perdure.deploy.engine import Engine, EngineError, Tell
+from perdure.deploy.engine import Engine, EngineError, Life, Tell
 from perdure.deploy.health import until_well
 from perdure.deploy.model import (
     LABEL_ROLE,
@@ -32,6 +32,7 @@ from perdure.deploy.model import (
     Wanted,
 )
 from perdure.deploy.naming import NEXT
+from perdure.deploy.returning import stand_again
 
 LABEL_CARRIED = "perdure.carried-from"
 """On a volume: the id of the container whose data it was made for."""
@@ -193,18 +194,21 @@ class _Applying:
             await self._well(container, successor)
         except BaseException:
             self._tell(f"  {name}: its successor failed; the old one is put back")
-            await asyncio.shield(self._put_back(container, carrying, carried, started=started, running=before.running))
+            await asyncio.shield(self._put_back(container, carrying, carried, started=started, before=before))
             raise
         await _take_name(self._engine, successor, name)
 
     async def _put_back(
-        self, container: Container, carrying: CarryData | None, carried: Content | None, *, started: bool, running: bool
+        self, container: Container, carrying: CarryData | None, carried: Content | None, *, started: bool, before: Life
     ) -> None:
         """The old one first: nothing about its successor may keep people from it."""
         successor = f"{container.name}{NEXT}"
         await self._take_away(successor)
-        if running:
+        if before.running:
             await self._engine.start(container.name)
+        if before.well and started and carrying is None:  # else it has its data for itself
+            values = self._values.of.get(container.name, {})
+            await stand_again(self._engine, container, values, self._tell, self._clock)
         if carrying is None or carrying.volume not in self._carried:
             return
         if carried is not None and started and await self._wrote(container, carrying, carried):

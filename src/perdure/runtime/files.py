@@ -13,6 +13,7 @@ from perdure.store.sqlite.backup import copy_into, restore_database
 from perdure.store.sqlite.database import APPLICATION_ID, open_reader, other_kind, refusals, scalar
 from perdure.store.sqlite.lock import Holder
 from perdure.store.sqlite.migrations import known
+from perdure.store.sqlite.undoing import undo_upgrade
 
 
 async def backup(database: Path, target: Path) -> None:
@@ -34,5 +35,13 @@ def _copy(database: Path, target: Path) -> None:
 
 async def restore(source: Path, database: Path) -> Path | None:
     """Puts a backup in place; where the replaced file was kept. Raises DatabaseUnusable (damaged, newer, in use)."""
-    holder = Holder(os.getpid(), socket.gethostname(), uuid4().hex, "restore")
-    return await asyncio.to_thread(restore_database, source, database, holder, newest_schema=len(known()))
+    return await asyncio.to_thread(restore_database, source, database, _holder(), newest_schema=len(known()))
+
+
+async def undo(database: Path) -> Path:
+    """Puts the copy back that the last upgrade made, while nothing was done since; that copy. Raises NotFound, DatabaseUnusable."""
+    return await asyncio.to_thread(undo_upgrade, database, _holder())
+
+
+def _holder() -> Holder:
+    return Holder(os.getpid(), socket.gethostname(), uuid4().hex, "restore")

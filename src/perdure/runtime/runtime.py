@@ -182,6 +182,8 @@ def about_agents(runtime: Runtime) -> list[tuple[str, str]]:
         default = " (default)" if hosted.name == settings.default_agent and len(runtime.hosted) > 1 else ""
         lines.append(("agent", f"{hosted.name}: {what}{default}"))
     notices = [*settings.notices, *runtime.warnings()]
+    if runtime.store.upgraded_from is not None:
+        notices.append(f"the database was upgraded; a copy of it as it was: {runtime.store.upgraded_from}")
     for hosted in runtime.hosted:
         notices += [*hosted.notices, *(f"{hosted.name}: {problem}" for problem in hosted.problems())]
     return [*lines, *(("note", notice) for notice in notices)]

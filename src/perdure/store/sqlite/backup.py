@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import apsw
@@ -57,11 +57,18 @@ def copy_into(source: apsw.Connection, target: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def restore_database(source: Path, target: Path, holder: Holder, *, newest_schema: int) -> Path | None:
+def restore_database(
+    source: Path,
+    target: Path,
+    holder: Holder,
+    *,
+    newest_schema: int,
+    condition: Callable[[apsw.Connection], None] = lambda backup: None,
+) -> Path | None:
     """Puts a backup in the place of a database that no server holds. Returns where the old file was kept, if any.
 
     The backup is verified first; raises DatabaseUnusable when it is damaged, newer than this version, not ours, or
-    when the target is in use.
+    when the target is in use. `condition` looks at both once nobody else can change them, and raises to leave all as it is.
     """
     if not source.exists():
         raise DatabaseUnusable(f"{source} does not exist. Name a file that `perdure backup` wrote.")
@@ -72,6 +79,7 @@ def restore_database(source: Path, target: Path, holder: Holder, *, newest_schem
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = DatabaseLock(target, holder)
             try:
+                condition(backup)
                 return _put_in_place(backup, target)
             finally:
                 lock.release()
@@ -140,7 +148,7 @@ def _copy_pages(source: apsw.Connection, partial: Path) -> Mapping[str, int]:
         source.execute("BEGIN")
     copy = apsw.Connection(str(partial))
     try:
-        counts = _counts(source)
+        counts = counts_of(source)
         with copy.backup("main", source, "main") as backup:
             while not backup.done:
                 backup.step(4_096)
@@ -156,7 +164,7 @@ def _verify(partial: Path, counts: Mapping[str, int]) -> None:
     try:
         copy.execute("PRAGMA journal_mode = DELETE")  # a copy is one file, without a log beside it
         verdict = scalar(copy, "PRAGMA integrity_check(1)")
-        found = _counts(copy)
+        found = counts_of(copy)
     finally:
         copy.close()
     if verdict != "ok" or found != counts:
@@ -165,7 +173,8 @@ def _verify(partial: Path, counts: Mapping[str, int]) -> None:
         )
 
 
-def _counts(connection: apsw.Connection) -> Mapping[str, int]:
+def counts_of(connection: apsw.Connection) -> Mapping[str, int]:
+    """Rows of each table in COUNTED that there is."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     return {table: scalar(connection, f"SELECT count(*) FROM {table}") for table in COUNTED if table in tables}  # noqa: S608
 

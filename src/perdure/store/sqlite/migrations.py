@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from perdure.store.sqlite.database import APPLICATION_ID, scalar
 FOLDER = Path(__file__).parent / "migrations"
 
 _FILE = re.compile(r"^(\d{4})_[a-z0-9_]+\.sql$")
+_COPY = re.compile(r"\.schema-(\d+)\.bak")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +55,38 @@ def migrate(
         )
     due = migrations[current:]
     copy = copied_first(connection, path, current) if due else None
+    apply_in_order(connection, due, application_id)
+    return copy
+
+
+def apply_in_order(connection: apsw.Connection, due: Sequence[Migration], application_id: int = APPLICATION_ID) -> None:
     for migration in due:
         failpoint("migrate.before")
         _apply(connection, migration, application_id)
         failpoint("migrate.after")
-    return copy
 
 
 def copied_first(connection: apsw.Connection, path: Path, current: int) -> Path | None:
-    """A database that no server ever used holds nothing worth a copy (a first start that was cut, too)."""
+    """The last upgrade's copy stays, those of upgrades before it go: a file has one at most. A database that no server ever used
+    holds nothing worth a copy (a first start that was cut, too)."""
     if current == 0 or scalar(connection, "SELECT count(*) FROM boots") == 0:
         return None
     copy = path.with_name(f"{path.name}.schema-{current}.bak")
     copy.unlink(missing_ok=True)  # of an upgrade that was cut: the file still has this schema, and more content
     copy_into(connection, copy)
+    for schema, older in copies_beside(path).items():
+        if schema < current:
+            older.unlink()
     return copy
+
+
+def copies_beside(path: Path) -> Mapping[int, Path]:
+    """Schema → the copy that was made before an upgrade from it."""
+    found = (
+        (_COPY.fullmatch(each.name.removeprefix(path.name)), each)
+        for each in path.parent.glob(f"{glob.escape(path.name)}.*")
+    )
+    return {int(match[1]): each for match, each in found if match}
 
 
 def _apply(connection: apsw.Connection, migration: Migration, application_id: int) -> None:

@@ -11,7 +11,7 @@ from perdure.errors import DatabaseUnusable
 from perdure.failpoints import FailpointError, arm
 from perdure.replication import Position
 from perdure.store.sqlite.database import Connection, open_writer, prepare_place, scalar
-from perdure.store.sqlite.migrations import FOLDER, known, migrate
+from perdure.store.sqlite.migrations import FOLDER, copies_beside, known, migrate
 from perdure.store.sqlite.store import open_store
 from perdure.testing import FakeClock
 from perdure.turns import CardState, DecisionKind, Limits, Spent, TurnStatus, Verdict
@@ -75,6 +75,22 @@ def test_a_database_in_use_is_copied_before_it_is_upgraded(path: Path, later: Pa
     assert scalar(old, "PRAGMA user_version") == len(known())
     assert scalar(old, "SELECT count(*) FROM boots") == 1
     old.close()
+
+
+def test_a_file_has_one_copy_that_of_its_last_upgrade(path: Path, later: Path) -> None:
+    number = len(known())
+    connection = open_writer(path)
+    first = migrate(connection, path, later)
+    (later / f"{number + 2:04}_shapes.sql").write_text("CREATE TABLE shapes (name TEXT);")
+    mine = path.with_name(f"{path.name}.schema-{number}.bak.mine")
+    mine.touch()
+    second = migrate(connection, path, later)
+    connection.close()
+    assert first is not None
+    assert not first.exists()
+    assert second == path.with_name(f"perdure.db.schema-{number + 1}.bak")
+    assert copies_beside(path) == {number + 1: second}
+    assert mine.exists()
 
 
 def test_a_newer_database_is_refused_and_left_as_it_is(path: Path, later: Path) -> None:
