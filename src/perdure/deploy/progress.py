@@ -10,7 +10,7 @@ from typing import Any
 from perdure.deploy.engine import EngineError, Tell
 
 _STEP = re.compile(r"Step (\d+/\d+) : (\w+)\s+(.*)", re.DOTALL)
-_TAKES_TIME = frozenset({"FROM", "RUN", "COPY", "ADD"})
+_TAKES_TIME = re.compile(r"FROM |RUN |COPY --from")
 """Other instructions are done at once."""
 
 _SAID = re.compile(r":\s+([^;]+);")
@@ -52,9 +52,9 @@ def _full(lines: list[bytes]) -> Iterator[bytes]:
 def step(text: str, arguments: Mapping[str, str]) -> str | None:
     """The line for a person; None for what is no step, or takes no time."""
     found = _STEP.match(text)
-    if found is None or found[2] not in _TAKES_TIME:
+    instruction = " ".join(found[3].split()) if found is not None else ""
+    if found is None or not _TAKES_TIME.match(f"{found[2]} {instruction}"):
         return None
-    instruction = " ".join(found[3].split())
     said = _SAID.match(instruction)
     what = said[1] if found[2] == "RUN" and said is not None else f"{found[2]} {_filled(instruction, arguments)}"
     return f"  step {found[1]}: {what if len(what) <= _WIDTH else f'{what[: _WIDTH - 1]}…'}"

@@ -26,25 +26,26 @@ async def test_what_takes_time_is_told_in_words_and_nothing_else_is() -> None:
     told: list[str] = []
     await follow_build(
         docker(
-            {"stream": "Step 1/5 : ARG BASE=python:3.12"},
+            {"stream": "Step 1/6 : ARG BASE=python:3.12"},
             {"stream": "\n"},
-            {"stream": "Step 2/5 : FROM ${BASE} AS build"},
+            {"stream": "Step 2/6 : FROM ${BASE} AS build"},
             {"status": "Pulling from library/python", "id": "3"},
             {"status": "Downloading", "id": "abc"},
             {"stream": " ---> Using cache"},
-            {"stream": "Step 3/5 : RUN : installs the packages of the lock; set -eu;     pip install x"},
-            {"stream": "Step 4/5 : COPY LICENSE     root* /"},
-            {"stream": "Step 5/5 : LABEL a=b"},
+            {"stream": "Step 3/6 : RUN : installs the packages of the lock; set -eu;     pip install x"},
+            {"stream": "Step 4/6 : COPY LICENSE root* /"},
+            {"stream": "Step 5/6 : COPY --from=build   /opt/perdure /opt/perdure"},
+            {"stream": "Step 6/6 : LABEL a=b"},
         ),
         "shop:1",
         BASE,
         told.append,
     )
     assert told == [
-        "  step 2/5: FROM python:3 AS build",
+        "  step 2/6: FROM python:3 AS build",
         "  Pulling from library/python: 3",
-        "  step 3/5: installs the packages of the lock",
-        "  step 4/5: COPY LICENSE root* /",
+        "  step 3/6: installs the packages of the lock",
+        "  step 5/6: COPY --from=build /opt/perdure /opt/perdure",
     ]
 
 
@@ -60,7 +61,7 @@ async def test_a_build_that_fails_says_what_it_printed_last() -> None:
 
 
 def test_a_long_line_is_cut() -> None:
-    told = step(f"Step 1/2 : COPY {'x' * 200} /", BASE)
+    told = step(f"Step 1/2 : FROM {'x' * 200} /", BASE)
     assert told is not None
     assert len(told) < 110 and told.endswith("…")
 
