@@ -206,7 +206,8 @@ class _Applying:
         await self._take_away(successor)
         if before.running:
             await self._engine.start(container.name)
-        if before.well and started and carrying is None:  # else it has its data for itself
+        was_well = before.running and not before.restarting and before.health != "unhealthy"
+        if was_well and started and carrying is None:  # else it has its data for itself
             values = self._values.of.get(container.name, {})
             await stand_again(self._engine, container, values, self._tell, self._clock)
         if carrying is None or carrying.volume not in self._carried:

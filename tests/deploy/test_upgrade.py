@@ -1,0 +1,183 @@
+"""An apply over a deployment of the previous version: what was said stays, what waits is answered, what runs goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import tarfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from perdure.deploy.engine import EngineError
+from perdure.deploy.health import NotWell
+from perdure.deploy.model import Kind, Subject
+from perdure.store.sqlite.migrations import known
+from tests.deploy.deployment import WAIT_SECONDS, Deployment
+from tests.releases import previous
+
+AGENTS = """
+[agents.orders]
+graph = "./orders.py:graph"
+"""
+ORDERS = (Path(__file__).parents[2] / "examples" / "approval" / "graph.py").read_text()
+OF_PREVIOUS = f"""\
+drain_seconds = 3
+
+[agents.worker]
+model = "demo"
+{AGENTS}"""
+
+PREVIOUS = """\
+FROM {image}
+USER 0:0
+COPY perdure*.whl /tmp/
+RUN set -eu; site=$(echo /opt/perdure/lib/python3*/site-packages); rm -r $site/perdure $site/perdure-*.dist-info /app/*; \\
+    python3 -m zipfile -e /tmp/perdure*.whl $site
+COPY app /app
+USER 10001:10001
+"""
+"""The previous version in the place of this one, over the packages of this one's lock."""
+
+
+def write(deployment: Deployment, *, image: str | None = None, orders: str = ORDERS) -> None:
+    (deployment.folder / "orders.py").write_text(orders)
+    deployment.write(step="1", more=AGENTS)
+    if image is not None:
+        file = deployment.folder / "perdure.toml"
+        file.write_text(file.read_text().replace("[deploy]\n", f'[deploy]\nimage = "{image}"\n'))
+
+
+HOLDS_THE_PORT = """
+import os, socket
+held = socket.create_server(("0.0.0.0", int(os.environ["PERDURE_PORT"])))
+"""
+"""The server that imports it opens its database, and cannot listen."""
+
+
+async def make_previous(deployment: Deployment) -> str:
+    """The reference of an image of the previous version."""
+    (now,) = deployment.describe().wanted.images
+    await deployment.engine.make_image(now, deployment.said.append)
+    reference = f"perdure-{deployment.name}-previous:{previous.VERSION}"
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        for name, content in {
+            "Dockerfile": PREVIOUS.format(image=now.reference).encode(),
+            previous.WHEEL.name: previous.WHEEL.read_bytes(),
+            "app/perdure.toml": OF_PREVIOUS.encode(),
+            "app/orders.py": ORDERS.encode(),
+        }.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    headers = {"Content-Type": "application/x-tar"}
+    async with deployment.engine._docker._query(
+        "build", "POST", params={"t": reference}, headers=headers, data=context.getvalue()
+    ) as response:
+        said = await response.text()
+    assert '"error"' not in said, said
+    return reference
+
+
+async def until(ready: Callable[[], Awaitable[Any]]) -> Any:
+    """What it gives, once that is something."""
+    limit = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < limit:
+        if found := await ready():
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"not within {WAIT_SECONDS} seconds")
+
+
+async def labels_done(deployment: Deployment, container: str) -> list[str]:
+    """Of the four-step jobs' steps, in the order in which they came to their end."""
+    try:
+        return [json.loads(line)["args"]["label"] for line in await deployment.effects(container)]
+    except EngineError:
+        return []  # there is no file yet
+
+
+async def told(deployment: Deployment, conversation: str) -> list[tuple[str, str]]:
+    body = (await deployment.request("GET", f"/api/conversations/{conversation}")).json()
+    return [(message["role"], message["content"]) for message in body["messages"]]
+
+
+async def schema_of(deployment: Deployment, container: str, file: str) -> tuple[int, set[str]]:
+    """Of a database that nobody writes to: its schema, and the versions that opened it."""
+    taken = io.BytesIO()
+    await deployment.engine.take_out(container, f"/data/{file}", taken)
+    taken.seek(0)
+    with tarfile.open(fileobj=taken) as tar:
+        tar.extractall(deployment.folder / "taken", filter="data")
+    connection = apsw.Connection(str(deployment.folder / "taken" / file), flags=apsw.SQLITE_OPEN_READONLY)
+    ((schema,),) = connection.execute("PRAGMA user_version")
+    versions = {row[0] for row in connection.execute("SELECT version FROM boots")}
+    connection.close()
+    return schema, versions
+
+
+async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Deployment) -> None:
+    server = f"perdure-{deployment.name}-server"
+    write(deployment)
+    before = await make_previous(deployment)
+    write(deployment, image=before)
+    await deployment.apply()
+    said = await deployment.say("hello")
+    await deployment.until(said["turn"], lambda turn: turn["status"] == "completed")
+    said_before = await told(deployment, said["conversation"])
+    asked = await deployment.request("POST", "/api/chat", json={"agent": "orders", "input": {"item": "lamp"}})
+    parked = await deployment.until(asked.json()["turn"], lambda turn: turn["status"] == "parked")
+    (card,) = parked["cards"]
+
+    # A new version that upgrades the file and then dies: the old one runs again, on the file as it was, and its turn goes on.
+    first = await deployment.say("do the four-step job")
+    await until(lambda: labels_done(deployment, server))
+    write(deployment, orders=ORDERS + HOLDS_THE_PORT)
+    with pytest.raises(NotWell):
+        await deployment.apply()
+    assert deployment.said[-1].endswith("runs as before, and is well"), deployment.said[-12:]
+    assert any("is as it was before the last upgrade" in line for line in deployment.said)
+    await deployment.until(first["turn"], lambda turn: turn["status"] == "completed")
+    assert await labels_done(deployment, server) == ["one", "two", "three", "four"]
+
+    # The whole one, in the middle of another job.
+    second = await deployment.say("do the four-step job")
+    await until(lambda: _five(deployment, server))
+    write(deployment)
+    (replaced,) = [action for action in (await deployment.plan()).actions if action.subject is Subject.CONTAINER]
+    assert (replaced.kind, replaced.carry_data) == (Kind.REPLACE, None)
+    assert replaced.reason == "image cannot be changed while it lives."
+    await deployment.apply()
+    ended = await deployment.until(second["turn"], lambda turn: turn["status"] == "completed")
+    assert len(ended["attempts"]) == 2
+    assert await labels_done(deployment, server) == ["one", "two", "three", "four"] * 2
+    assert (await deployment.plan()).actions == ()
+
+    schema, versions = await schema_of(deployment, server, f"perdure.db.schema-{_schema_before()}.bak")
+    assert (schema, versions) == (_schema_before(), {previous.VERSION}), "the copy of the file as it was"
+    assert schema < len(known())
+    assert await told(deployment, said["conversation"]) == said_before
+    (waiting,) = (await deployment.request("GET", "/api/approvals")).json()["items"]
+    assert waiting["id"] == card["id"]
+    decided = await deployment.request(
+        "POST", f"/api/approvals/{card['id']}", json={"decision": "answer", "value": "yes"}
+    )
+    assert decided.status_code == 202, decided.text
+    await deployment.until(parked["id"], lambda turn: turn["status"] == "completed")
+
+
+async def _five(deployment: Deployment, server: str) -> bool:
+    return len(await labels_done(deployment, server)) >= 5
+
+
+def _schema_before() -> int:
+    connection = apsw.Connection(str(previous.DATABASE), flags=apsw.SQLITE_OPEN_READONLY)
+    ((schema,),) = connection.execute("PRAGMA user_version")
+    connection.close()
+    return int(schema)
