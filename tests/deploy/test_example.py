@@ -55,6 +55,10 @@ class Example:
         assert done.returncode == fine, done.stdout + done.stderr
         return done.stdout + done.stderr
 
+    def follow(self, block: str) -> str:
+        """The commands of a block of the page; whatever is asked is answered with yes."""
+        return "".join(self.type(line, answers="y\n") for line in block.splitlines())
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "run.py", *arguments],
@@ -187,13 +191,13 @@ def test_the_page_of_the_example_is_typed_and_looked_at_step_by_step(example: Ex
     deploy, restart, see, back, remove = (
         block for number in "1234" for block in blocks(EXAMPLE / "README.md", f"{number}. ")
     )
-    page.goto(link(example.type(deploy, answers="y\n")))
+    page.goto(link(example.follow(deploy)))
     page.get_by_label("Message", exact=True).fill("four-step job")
     page.keyboard.press("Enter")
     page.wait_for_url("**/c/*")
     expect(page.locator("details[data-state=done]")).to_have_count(1, timeout=PATIENCE_MS)
 
-    example.type(restart)
+    example.follow(restart)
     expect(page.get_by_text("resumed after a restart")).to_be_visible(timeout=PATIENCE_MS)
     photograph(page, "resumed")
     expect(page.locator("header .pill[data-status=completed]")).to_be_visible(timeout=PATIENCE_MS)
@@ -201,18 +205,18 @@ def test_the_page_of_the_example_is_typed_and_looked_at_step_by_step(example: Ex
     expect(page.get_by_role("log")).to_contain_text("All four steps are done: one, two, three, four.")
     photograph(page, "completed")
 
-    said = example.type(see)
+    said = example.follow(see)
     assert [json.loads(line)["args"]["label"] for line in said.splitlines() if line.startswith('{"tool"')] == [
         *("one", "two", "three", "four")
     ]
     assert "No changes" in said
 
     conversation = page.url
-    page.goto(link(example.type(back, answers="y\ny\n")))
+    page.goto(link(example.follow(back)))
     page.goto(conversation)
     expect(page.get_by_role("log")).to_contain_text("All four steps are done: one, two, three, four.")
     page.goto("about:blank")
-    example.type(remove, answers="y\n")
+    example.follow(remove)
     eventually(lambda: example.left() == [], "nothing of it is left")
     assert example.type(f"docker image ls --quiet 'perdure-{NAME}-*'") == ""
 
