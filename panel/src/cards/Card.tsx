@@ -2,7 +2,7 @@ import type { KeyboardEvent, ReactNode } from "react";
 import type { CardReply } from "../api/schema";
 import { ErrorText } from "../app/Failed";
 import { Held } from "../app/Held";
-import { ago } from "../words/figures";
+import { ahead } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import { ApprovalForm } from "./ApprovalForm";
@@ -30,7 +30,7 @@ export function Card({ card, children }: { card: CardReply; children?: ReactNode
       <h2>{t.card[card.kind]}</h2>
       {card.why && <p>{visible(card.why)}</p>}
       {card.tool !== null && <CallFacts card={card} />}
-      {card.expires_at && <p className={styles.hint}>{t.card.expires(ago(card.expires_at, t.locale))}</p>}
+      {card.expires_at && <p className={styles.hint}>{t.card.expires(ahead(card.expires_at, t.locale))}</p>}
       {card.deciders && <p className={styles.hint}>{t.card.deciders(card.deciders.map(visible).join(", "))}</p>}
       {decide.isSuccess || wasLate(decide.error) ? null : <Form card={card} decide={decide} />}
       <Held of={decide} says={t.card.held} />

@@ -2,7 +2,7 @@ import type { TurnSummary } from "../api/schema";
 import { ErrorText } from "../app/Failed";
 import { Held } from "../app/Held";
 import { useAway } from "../app/reach";
-import { ago, count } from "../words/figures";
+import { ahead, count } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import styles from "./chat.module.css";
@@ -18,7 +18,7 @@ export function TurnEnd({ turn }: { turn: TurnSummary }) {
       <Notice turn={turn} />
       <Usage usage={turn.usage} />
       {turn.status === "waiting" && <Waiting turn={turn} />}
-      {turn.next_attempt_at && <p className={styles.usage}>{t.chat.retrying(ago(turn.next_attempt_at, t.locale))}</p>}
+      {turn.next_attempt_at && <p className={styles.usage}>{t.chat.retrying(ahead(turn.next_attempt_at, t.locale))}</p>}
       {turn.status === "running" && !away && (
         <p className={styles.working}>
           <span className={styles.pulse} aria-hidden="true" />

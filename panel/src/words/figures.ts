@@ -10,8 +10,17 @@ const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["second", SECOND],
 ];
 
+/** Of what has happened. Never in the future: two clocks may disagree. */
 export function ago(at: string, locale: string, now: number = serverNow()): string {
-  const passed = Date.parse(at) - now;
+  return relative(Math.min(0, Date.parse(at) - now), locale);
+}
+
+/** Of what is to come. */
+export function ahead(at: string, locale: string, now: number = serverNow()): string {
+  return relative(Date.parse(at) - now, locale);
+}
+
+function relative(passed: number, locale: string): string {
   const [unit, size] = UNITS.find(([, length]) => Math.abs(passed) >= length) ?? ["second", SECOND];
   return new Intl.RelativeTimeFormat(locale, { numeric: "auto", style: "short" }).format(
     Math.round(passed / size),
