@@ -20,8 +20,9 @@ class NotWell(EngineError):
     code = "CONTAINER_NOT_WELL"
 
 
-async def until_well(engine: Engine, name: str, clock: Clock) -> None:
-    """Returns when it runs and its health check (if it has one) passes. Raises NotWell when it will not.
+async def until_well(engine: Engine, name: str, clock: Clock, *, restarts_borne: int = RESTARTS_BORNE) -> None:
+    """Returns when it runs and its health check (if it has one) passes. Raises NotWell when it will not: also when it has ended
+    and was started again so often.
 
     An engine runs the check for the first time when its interval has gone by, and an interval that suits a start is a load for the
     container's whole life: so the same check is run from here until it passes.
@@ -36,7 +37,7 @@ async def until_well(engine: Engine, name: str, clock: Clock) -> None:
             if passed:
                 return
             asks = passed is not None  # one that hangs is not asked again: it would hang beside itself
-        why = _hopeless(life)
+        why = _hopeless(life, restarts_borne)
         if why is None and clock.monotonic() >= begun + patience_seconds(life.check if life else None):
             why = f"it is still {_word(life)}"
         if why is not None:
@@ -66,13 +67,14 @@ def patience_seconds(check: HealthCheck | None) -> float:
     return check.start_period_seconds + tries + MARGIN_SECONDS
 
 
-def _hopeless(life: Life | None) -> str | None:
+def _hopeless(life: Life | None, restarts_borne: int) -> str | None:
     if life is None:
         return "it is gone"
     if life.paused:
         return "somebody has paused it"
-    if life.restarts >= RESTARTS_BORNE:
-        return f"it has ended {life.restarts} times (exit code {life.exit_code})"
+    if life.restarts >= restarts_borne:
+        times = "again" if life.restarts == 1 else f"{life.restarts} times"
+        return f"it has ended {times} (exit code {life.exit_code})"
     if life.started and not life.running and not life.restarting:
         return f"it has ended (exit code {life.exit_code})"
     if life.running and life.health == "unhealthy":  # engines also say it of one that is between two starts

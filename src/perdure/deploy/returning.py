@@ -39,7 +39,7 @@ async def stand_again(
 
 async def _well(engine: Engine, container: Container, tell: Tell, clock: Clock) -> bool:
     try:
-        await until_well(engine, container.name, clock)
+        await until_well(engine, container.name, clock, restarts_borne=1)  # nothing it waits for is new to it
     except NotWell as error:
         tell(f"  {error.message}")
         return False

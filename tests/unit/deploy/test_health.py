@@ -77,6 +77,12 @@ async def test_one_that_will_not_become_well_is_said_with_its_last_lines(life: L
     assert ("last of x" in caught.value.message) == (life is not None)
 
 
+async def test_one_that_was_well_before_is_not_waited_for_once_it_has_ended() -> None:
+    restarted = replace(ENDED, restarting=True, restarts=1)
+    with pytest.raises(NotWell, match=r"it has ended again \(exit code 3\)"):
+        await until_well(Told(restarted), "x", Passing(), restarts_borne=1)
+
+
 async def test_one_that_the_engine_has_not_checked_yet_is_asked() -> None:
     assert await is_well(Told(STARTING, answers=[True]), "x", STARTING)
     assert not await is_well(Told(STARTING, answers=[False]), "x", STARTING)
