@@ -63,7 +63,8 @@ class Deployment:
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     transport: str = "embedded"
     said: list[str] = field(default_factory=list)
-    _recipe: str | None = None
+    nats_recipe: str = ""
+    recipe: str = field(default_factory=recipe)
 
     def write(self, *, transport: str | None = None, step: str = "0.1", more: str = "") -> None:
         self.transport = transport or self.transport
@@ -74,8 +75,7 @@ class Deployment:
 
     def describe(self) -> Description:
         settings, deploy = load_deployment(None, {}, self.folder)
-        self._recipe = self._recipe or recipe()
-        return describe(settings, deploy, Known({}, read_files(self.folder), self._recipe, self.token))
+        return describe(settings, deploy, Known({}, read_files(self.folder), self.recipe, self.token, self.nats_recipe))
 
     async def real(self) -> Real:
         return await self.engine.read(self.describe().wanted)

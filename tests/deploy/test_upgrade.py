@@ -33,6 +33,8 @@ drain_seconds = 3
 model = "demo"
 {AGENTS}"""
 
+FOUR = ["one", "two", "three", "four"]
+
 PREVIOUS = """\
 FROM {image}
 USER 0:0
@@ -144,7 +146,7 @@ async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Dep
     assert deployment.said[-1].endswith("runs as before, and is well"), deployment.said[-12:]
     assert any("is as it was before the last upgrade" in line for line in deployment.said)
     await deployment.until(first["turn"], lambda turn: turn["status"] == "completed")
-    assert await labels_done(deployment, server) == ["one", "two", "three", "four"]
+    assert await labels_done(deployment, server) == FOUR
 
     # The whole one, in the middle of another job.
     second = await deployment.say("do the four-step job")
@@ -156,7 +158,7 @@ async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Dep
     await deployment.apply()
     ended = await deployment.until(second["turn"], lambda turn: turn["status"] == "completed")
     assert len(ended["attempts"]) == 2
-    assert await labels_done(deployment, server) == ["one", "two", "three", "four"] * 2
+    assert await labels_done(deployment, server) == [*FOUR, *FOUR]
     assert (await deployment.plan()).actions == ()
 
     schema, versions = await schema_of(deployment, server, f"perdure.db.schema-{_schema_before()}.bak")
@@ -170,6 +172,37 @@ async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Dep
     )
     assert decided.status_code == 202, decided.text
     await deployment.until(parked["id"], lambda turn: turn["status"] == "completed")
+
+
+async def test_agents_nats_and_gateway_are_replaced_under_what_waits_and_what_runs(deployment: Deployment) -> None:
+    nats, agent, gateway = (f"perdure-{deployment.name}-{word}" for word in ("nats", "agent-worker", "gateway"))
+    deployment.write(transport="nats", step="2.5")  # long enough for NATS to be replaced under it, before its agent is
+    recipes = deployment.recipe, deployment.nats_recipe
+    deployment.recipe, deployment.nats_recipe = "of another version", "of another version"
+    await deployment.apply()
+    deployment.recipe, deployment.nats_recipe = recipes
+    for image in deployment.describe().wanted.images:
+        await deployment.engine.make_image(image, deployment.said.append)
+    waiting = await deployment.say("restart the service")
+    parked = await deployment.until(waiting["turn"], lambda turn: turn["status"] == "parked")
+    (card,) = parked["cards"]
+    running = await deployment.say("do the four-step job")
+    await deployment.until(running["turn"], lambda turn: len(turn["calls"]) >= 1)
+
+    made = await deployment.apply()
+
+    replaced = [(action.kind, action.name) for action in made.actions if action.subject is Subject.CONTAINER]
+    assert replaced == [(Kind.REPLACE, nats), (Kind.REPLACE, agent), (Kind.REPLACE, gateway)]
+    ended = await deployment.until(running["turn"], lambda turn: turn["status"] == "completed")
+    assert len(ended["attempts"]) == 2
+    (still,) = (await deployment.request("GET", "/api/approvals")).json()["items"]
+    assert still["id"] == card["id"]
+    decided = await deployment.request("POST", f"/api/approvals/{card['id']}", json={"decision": "approve"})
+    assert decided.status_code == 202, decided.text
+    await deployment.until(waiting["turn"], lambda turn: turn["status"] == "completed")
+    done = [json.loads(line) for line in await deployment.effects(agent)]
+    assert [each["args"].get("label", each["tool"]) for each in done] == [*FOUR, "restart_service"]
+    assert (await deployment.plan()).actions == ()
 
 
 async def _five(deployment: Deployment, server: str) -> bool:
