@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.errors import (
+    AgentInUse,
     BadRequest,
     CardDecided,
     Forbidden,
@@ -667,3 +668,24 @@ async def audited(port: Port, count: int) -> Any:
 
     await port.comes(there)
     return (await port.agents.audit(OPERATOR, limit=count, cursor=None)).items
+
+
+class TestForgetting:
+    """What only a gateway can do, and what every shape refuses in the same words of HTTP."""
+
+    async def test_an_agent_that_is_there_is_not_forgotten(self, port: Port) -> None:
+        accepted = await port.done("hello")
+        with pytest.raises(AgentInUse):
+            await port.agents.forget(OPERATOR, "agent")
+        assert [each.name for each in port.agents.agents()] == ["agent"]
+        assert await port.said(accepted) == ["user: hello", "assistant: answer hello"]
+
+    async def test_one_that_nobody_knows_is_not_found(self, port: Port) -> None:
+        with pytest.raises(NotFound):
+            await port.agents.forget(ADMIN, "nobody")
+        assert (await port.agents.audit(ADMIN, limit=5, cursor=None)).items == []
+
+    async def test_only_an_operator_may_ask_for_it(self, port: Port) -> None:
+        for agent in ("agent", "nobody"):
+            with pytest.raises(Forbidden):
+                await port.agents.forget(ME, agent)

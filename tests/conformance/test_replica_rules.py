@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from perdure.errors import BadRequest, NotFound, PerdureError
@@ -605,3 +606,87 @@ async def test_whoever_is_killed_while_it_copies_goes_on_where_it_was(
         assert await again.conversation(None, conversation.id) == conversation
         assert await again.events(conversation.id) == await journal.store.events(conversation.id)
     await again.close()
+
+
+# -- an agent that was taken away -----------------------------------------------------------------------------------------
+
+
+def tables_of(replica: Replica) -> dict[str, int]:
+    """How many rows each table of the file has that tells of agents."""
+    assert isinstance(replica, SQLiteReplica)
+    connection = apsw.Connection(str(replica.path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        names = [str(row[0]) for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        counts = {name: next(connection.execute(f"SELECT count(*) FROM [{name}]"))[0] for name in names}
+    finally:
+        connection.close()
+    own = {"boots", "copies", "audit", "changes", "sqlite_sequence"}
+    inner = ("_config", "_data", "_idx")  # of the full-text index: not one row for one thing
+    return {name: count for name, count in counts.items() if count and name not in own and not name.endswith(inner)}
+
+
+async def test_a_forgotten_agent_leaves_nothing_but_the_note_of_who_did_it(replica: Replica, journal: Journal) -> None:
+    empty = tables_of(replica)
+    attempt = await journal.parked(ask())
+    gone = await journal.running()
+    await gone.finish(TurnStatus.COMPLETED)
+    conversation = attempt.turn.conversation
+    await journal.store.rename(OWNER, conversation, "needle", by="boss")
+    await replica.keep_agent("agent", {"told": 1})
+    await follow(replica, journal)
+    await journal.store.delete(None, gone.turn.conversation, by="boss")
+    await follow(replica, journal)
+    await replica.keep_transcript(conversation, StoredTranscript(1, {"messages": []}))
+    await replica.dispatched(Dispatch(attempt.turn.id, conversation, "agent", journal.clock.now()))
+    assert len((await replica.audit(None, limit=9)).items) == 2
+
+    assert await replica.forget("agent", by="boss") == [conversation]
+
+    (deed,) = (await replica.audit(None, limit=9)).items
+    assert (deed.by, deed.action, deed.detail) == ("boss", "agent_forget", {"agent": "agent", "conversations": 1})
+    assert (await replica.conversations(None, limit=9, text="needle")).items == []
+    assert await replica.known_agents() == {}
+    assert await replica.position("agent") == Position()
+    assert tables_of(replica) == empty
+    assert [(each.kind, each.status) for each in await changes(replica)][-1] == ("conversation", "deleted")
+
+
+async def test_a_forgotten_agent_is_copied_wholly_again(replica: Replica, journal: Journal) -> None:
+    attempt = await journal.parked(ask())
+    other = await journal.running()
+    await other.finish(TurnStatus.COMPLETED)
+    await follow(replica, journal)
+    await journal.store.delete(None, other.turn.conversation)
+    await follow(replica, journal)
+    before = await replica.conversations(None, limit=9)
+    await replica.forget("agent", by="boss")
+    with pytest.raises(NotFound):
+        await replica.forget("agent", by="boss")
+    await follow(replica, journal)
+    assert await replica.conversations(None, limit=9) == before
+    assert [each.id for each in await replica.cards(None, attempt.turn.id)]
+    assert await replica.events(attempt.turn.conversation) == await journal.store.events(attempt.turn.conversation)
+
+
+async def test_a_deletion_of_a_forgotten_agent_keeps_nobody_out(replica: Replica, journal: Journal) -> None:
+    """The file may come from a backup that still has what was deleted."""
+    attempt = await journal.running()
+    rows = await rows_of(journal, attempt.turn.id)
+    await replica.apply("agent", replace(rows, conversations=(), turns=(), deleted=[attempt.turn.conversation]))
+    await replica.apply("agent", rows)
+    assert await replica.last_seq(attempt.turn.conversation) is None
+    await replica.forget("agent", by="boss")
+    await replica.apply("agent", rows)
+    assert (await replica.turn(None, attempt.turn.id)).status is TurnStatus.RUNNING
+
+
+async def test_other_agents_are_not_touched_when_one_is_forgotten(replica: Replica, journal: Journal) -> None:
+    attempt = await journal.running()
+    await replica.keep_agent("agent", {"told": 1})
+    await follow(replica, journal)
+    await replica.dispatched(Dispatch(attempt.turn.id, attempt.turn.conversation, "agent", journal.clock.now()))
+    await replica.keep_agent("other", {"told": 2})
+    before = tables_of(replica)
+    assert await replica.forget("other", by="boss") == []
+    assert tables_of(replica) == {**before, "agents": 1}
+    assert [each.agent for each in await replica.dispatches()] == ["agent"]

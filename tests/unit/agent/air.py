@@ -154,7 +154,9 @@ class Station:
         if method == "journal/read":
             after = Position(params.get("journal", ""), params.get("change", 0), params.get("audit", 0))
             turns, conversations = params.get("turns", ()), params.get("conversations", ())
-            rows = await store.journal_rows(after, limit=params["limit"], turns=turns, conversations=conversations)
+            rows = await store.journal_rows(
+                after, limit=params.get("limit", 200), turns=turns, conversations=conversations
+            )
             return rows_to_json(rows)
         if method == "responses/turnStatus":
             return await self.status(params["turn_id"])

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from perdure.agent.directory import FRESH_SECONDS, MAX_ASKED, SILENT_SECONDS, Directory
-from perdure.errors import NotReady
+from perdure.errors import AgentInUse, AgentUnavailable, NotFound, NotReady, StorageFull
 from perdure.replication import Reach
 from perdure.store.replica import Replica
 from perdure.testing import FakeClock
-from perdure.transport.nats.wire import News
+from perdure.transport.nats.wire import LEAVING, News
 from tests.unit.agent.scripted import ScriptedAsks, described
 
 ALIVE = News(1, "boot")
@@ -264,3 +264,99 @@ async def test_whoever_stops_observing_hears_no_more(office: Office) -> None:
     stop()
     office.directory.disconnected()
     assert heard == ["alpha"]
+
+
+# -- taken away -----------------------------------------------------------------------------------------------------------
+
+
+async def forget(office: Office, name: str) -> None:
+    async with office.directory.forgetting(name):
+        office.kept.agents.pop(name)
+
+
+async def test_one_that_is_away_is_forgotten_and_met_anew_by_its_news(office: Office) -> None:
+    await met(office, "alpha", "beta")
+    office.away("beta")
+    await forget(office, "beta")
+    assert (set(office.directory.reaches()), office.directory.default) == ({"alpha"}, "alpha")
+    assert office.directory.is_gone("beta")
+    assert office.seen[-1] == ("beta", Reach.UNREACHABLE)
+    office.there("beta")
+    office.directory.heard("beta", ALIVE)
+    await office.until(lambda: office.directory.reach("beta") is Reach.REACHABLE)
+    assert not office.directory.is_gone("beta")
+    assert set(office.kept.agents) == {"alpha", "beta"}
+
+
+async def test_one_that_answers_is_not_forgotten_though_it_was_taken_for_away(office: Office) -> None:
+    await met(office, "alpha")
+    office.directory.heard("alpha", News(1, "boot", LEAVING))
+    assert office.directory.reach("alpha") is Reach.UNREACHABLE
+    with pytest.raises(AgentInUse):
+        await forget(office, "alpha")
+    assert (office.directory.reach("alpha"), office.directory.is_gone("alpha")) == (Reach.REACHABLE, False)
+
+
+async def test_nobody_is_forgotten_while_nats_is_lost(office: Office) -> None:
+    await met(office, "alpha")
+    office.away("alpha")
+    office.directory.disconnected()
+    for name in ("alpha", "nobody"):
+        with pytest.raises(AgentUnavailable, match="lost NATS"):
+            await forget(office, name)
+    assert set(office.directory.reaches()) == {"alpha"}
+
+
+async def test_what_it_said_before_makes_nobody_known_again(office: Office) -> None:
+    await met(office, "alpha")
+    office.away("alpha")
+    answered, hold = asyncio.Event(), asyncio.Event()
+    call = office.asks.call
+
+    async def late(agent: str, method: str, params: Mapping[str, Any], **more: Any) -> Any:
+        if answered.is_set():
+            return await call(agent, method, params, **more)
+        answered.set()
+        await hold.wait()
+        return described("alpha")
+
+    office.asks.call = late  # type: ignore[method-assign]
+    office.directory.unanswered("alpha")
+    await office.until(answered.is_set)
+    await forget(office, "alpha")
+    hold.set()
+    await settled()
+    assert office.directory.reaches() == {}
+    assert office.kept.agents == {}
+
+
+async def test_news_while_it_is_being_forgotten_do_not_make_it_reachable(office: Office) -> None:
+    await met(office, "alpha")
+    office.away("alpha")
+    async with office.directory.forgetting("alpha"):
+        office.directory.heard("alpha", ALIVE)
+        assert office.directory.reach("alpha") is Reach.UNREACHABLE
+    assert "alpha" not in office.directory
+
+
+async def test_one_that_could_not_be_forgotten_is_as_it_was(office: Office) -> None:
+    await met(office, "alpha")
+    office.away("alpha")
+    with pytest.raises(StorageFull):
+        async with office.directory.forgetting("alpha"):
+            raise StorageFull
+    assert not office.directory.is_gone("alpha")
+    office.there("alpha")
+    office.directory.heard("alpha", ALIVE)
+    assert office.directory.reach("alpha") is Reach.REACHABLE
+
+
+async def test_what_was_forgotten_stays_so_when_it_is_forgotten_again(office: Office) -> None:
+    await met(office, "alpha")
+    office.away("alpha")
+    await forget(office, "alpha")
+    for name in ("alpha", "nobody"):
+        with pytest.raises(NotFound):
+            async with office.directory.forgetting(name):
+                raise NotFound
+    assert (office.directory.is_gone("alpha"), office.directory.is_gone("nobody")) == (True, False)
