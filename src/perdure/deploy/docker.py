@@ -36,6 +36,7 @@ from perdure.deploy.sources import arguments, write_context
 _GONE, _ALREADY = 404, 304
 _NO_CONNECTION = 900
 _PIECE = 1 << 20
+_NO_NAME = "<none>:<none>"
 _FOR_EVER = aiohttp.ClientTimeout(total=None, sock_read=None)
 _UNREACHABLE = "The Docker engine does not answer ({why}). Start it, let this user reach its socket, or name another one with DOCKER_HOST."
 
@@ -86,6 +87,7 @@ class DockerEngine:
             by_id = {image["Id"]: image for image in images.values()}
             networks = {each["Id"] for each in await self._get("networks")}
             named = {each for image in by_id.values() for each in inspection.images_of(image)}
+            named |= {each for listed in await self._labelled_images(wanted) for each in inspection.images_of(listed)}
             # As the project writes it: with a registry or a digest the engine lists it by another name.
             named |= {
                 inspection.image_of(each.reference, images[each.reference])
@@ -116,13 +118,24 @@ class DockerEngine:
 
     async def _images(self, wanted: Wanted, running: set[str]) -> Mapping[str, Shown]:
         """By the names and ids that they were asked for."""
+        asked = running | {each.reference for each in wanted.images}
+        found = {each: await self._look(f"images/{each}/json") for each in sorted(asked)}
+        return {name: shown for name, shown in found.items() if shown is not None}
+
+    async def _labelled_images(self, wanted: Wanted) -> list[Shown]:
+        """As a list has them: without looking at each."""
         labelled = [
             *await self._get("images/json", filters={"label": [LABEL_SOURCE]}),
             *await self._get("images/json", filters=_labelled(wanted.project)),
         ]
-        asked = {each["Id"] for each in labelled} | running | {each.reference for each in wanted.images}
-        found = {each: await self._look(f"images/{each}/json") for each in sorted(asked)}
-        return {name: shown for name, shown in found.items() if shown is not None}
+        return [
+            {
+                "Id": each["Id"],
+                "RepoTags": [tag for tag in each["RepoTags"] or () if tag != _NO_NAME],
+                "Config": {"Labels": each["Labels"]},
+            }
+            for each in labelled
+        ]
 
     async def _networks(self, wanted: Wanted) -> tuple[Network, ...]:
         listed = await self._get("networks", filters=_labelled(wanted.project))

@@ -32,7 +32,7 @@ async def until_well(engine: Engine, name: str, clock: Clock, *, restarts_borne:
         life = await engine.life(name)
         if life is not None and life.well:
             return
-        if asks and life is not None and _starts(life):
+        if asks and life is not None and _in_doubt(life):
             passed = await _passes(engine, name, life)
             if passed:
                 return
@@ -48,11 +48,12 @@ async def until_well(engine: Engine, name: str, clock: Clock, *, restarts_borne:
 
 async def is_well(engine: Engine, name: str, life: Life) -> bool:
     """Also of one that the engine itself has not checked yet."""
-    return life.well or (_starts(life) and bool(await _passes(engine, name, life)))
+    return life.well or (_in_doubt(life) and bool(await _passes(engine, name, life)))
 
 
-def _starts(life: Life) -> bool:
-    return life.running and life.health == "starting"
+def _in_doubt(life: Life) -> bool:
+    """Engines also call one unhealthy that was paused, or is between two starts, until they have checked it again."""
+    return life.running and life.health in {"starting", "unhealthy"}
 
 
 async def _passes(engine: Engine, name: str, life: Life) -> bool | None:
@@ -77,7 +78,7 @@ def _hopeless(life: Life | None, restarts_borne: int) -> str | None:
         return f"it has ended {times} (exit code {life.exit_code})"
     if life.started and not life.running and not life.restarting:
         return f"it has ended (exit code {life.exit_code})"
-    if life.running and life.health == "unhealthy":  # engines also say it of one that is between two starts
+    if life.running and life.health == "unhealthy":
         return f"its health check fails ({life.said or 'it says nothing'})"
     return None
 

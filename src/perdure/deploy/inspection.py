@@ -114,7 +114,7 @@ def container_of(shown: Shown, image: Shown | None, networks: Collection[str] | 
         read_only=bool(host.get("ReadonlyRootfs")),
         capabilities_dropped=_capabilities(host.get("CapDrop")),
         capabilities_added=_capabilities(host.get("CapAdd")),
-        security=tuple(sorted(_security(option) for option in host.get("SecurityOpt") or ())),
+        security=tuple(sorted(_security(host))),
         init=bool(host.get("Init")),
         privileged=bool(host.get("Privileged")),
         host_modes=tuple(sorted(_host_modes(host))),
@@ -241,10 +241,12 @@ def _capabilities(names: Iterable[str] | None) -> tuple[str, ...]:
     return tuple(sorted({name.upper().removeprefix("CAP_") for name in names or ()}))
 
 
-def _security(option: str) -> str:
-    if option in {"no-new-privileges", "no-new-privileges=true"}:
-        return "no-new-privileges:true"
-    return option
+def _security(host: Shown) -> Iterator[str]:
+    by_itself = bool(host.get("Privileged")) or "host" in {host.get("PidMode"), host.get("IpcMode")}
+    for option in host.get("SecurityOpt") or ():
+        if option == "label=disable" and by_itself:  # nobody asked for it: it follows
+            continue
+        yield "no-new-privileges:true" if option in {"no-new-privileges", "no-new-privileges=true"} else option
 
 
 def _runs(state: Shown) -> bool:

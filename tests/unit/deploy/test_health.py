@@ -87,5 +87,6 @@ async def test_one_that_the_engine_has_not_checked_yet_is_asked() -> None:
     assert await is_well(Told(STARTING, answers=[True]), "x", STARTING)
     assert not await is_well(Told(STARTING, answers=[False]), "x", STARTING)
     assert not await is_well(Told(ENDED, answers=[True]), "x", ENDED)
-    unhealthy = replace(STARTING, health="unhealthy")
-    assert not await is_well(Told(unhealthy, answers=[True]), "x", unhealthy)
+    unhealthy = replace(STARTING, health="unhealthy")  # also of one that was paused a moment ago
+    assert await is_well(Told(unhealthy, answers=[True]), "x", unhealthy)
+    assert not await is_well(Told(unhealthy, answers=[False]), "x", unhealthy)
