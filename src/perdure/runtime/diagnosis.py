@@ -159,9 +159,20 @@ def _content(path: Path) -> Finding:
             if verdict != "ok":
                 return Finding("database", False, f"{path} is damaged ({verdict}).", "perdure restore BACKUP")
             size = path.stat().st_size
-            return Finding("database", True, f"{path} is whole (schema {schema}, {size // 1_000:,} kB)")
+            whole = f"{path} is whole (schema {schema}, {size // 1_000:,} kB)"
+            return _upgradable(path, whole, size, newest) if schema < newest else Finding("database", True, whole)
     finally:
         connection.close()
+
+
+def _upgradable(path: Path, whole: str, size: int, newest: int) -> Finding:
+    """A start upgrades it, and refuses without room for the copy that is kept."""
+    coming = f"{whole}; a start upgrades it to schema {newest} and keeps a copy of it beside it"
+    free = shutil.disk_usage(path.parent).free
+    if free < 2 * size:  # the upgrade itself writes, too
+        mend = f"free {2 * size // 1_000_000 + 1:,} MB on that disk before the upgrade"
+        return Finding("database", False, f"{coming}, for which {free // 1_000_000:,} MB are too little.", mend)
+    return Finding("database", True, coming)
 
 
 def _copy(connection: apsw.Connection, path: Path) -> Finding:

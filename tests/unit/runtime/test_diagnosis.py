@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from perdure.store.sqlite.replica import open_replica
 from perdure.store.sqlite.store import open_store
 from perdure.transport.local import LocalTransport
 from perdure.turns import Limits, Role
+from tests.releases import previous
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +57,22 @@ async def test_an_empty_folder_and_a_fresh_database_are_well(tmp_path: Path) -> 
     assert await wrong(tmp_path) == []
     await make_database(tmp_path / "perdure.db")
     assert await wrong(tmp_path) == []
+
+
+async def test_what_an_upgrade_will_do_is_told_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(previous.DATABASE, tmp_path / "perdure.db")
+    content = (tmp_path / "perdure.db").read_bytes()
+    settings = load({"database": "perdure.db", "port": "0"}, {}, tmp_path)
+    findings = {finding.subject: finding for finding in await diagnose(settings)}
+    assert findings["database"].well
+    assert "a start upgrades it" in findings["database"].message
+
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2 * len(content) - 1))
+    (database,) = [finding for finding in await wrong(tmp_path) if finding.subject == "database"]
+    assert "too little" in database.message
+    assert "before the upgrade" in database.mend
+    assert (tmp_path / "perdure.db").read_bytes() == content
 
 
 async def test_the_file_of_a_gateway_is_looked_at_as_one(tmp_path: Path) -> None:
