@@ -14,6 +14,7 @@ import pytest
 
 from perdure.agent.persister import Persister
 from perdure.agent.remote import RemoteAgents
+from perdure.agent.transcripts import Told
 from perdure.errors import AgentInUse, AgentUnavailable, NotFound, StorageFull
 from perdure.events import FORGOTTEN, Gone, Reached, Unfollowed
 from perdure.replication import Position, Reach
@@ -127,8 +128,20 @@ def held(office: Office, method: str) -> tuple[asyncio.Event, Callable[[], None]
             await let_go.wait()
         return answer
 
-    office.air.call = late  # type: ignore[method-assign]
+    office.air.call = late  # type: ignore[method-assign, assignment]
     return under_way, let_go.set
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch, replica: Any, verb: str) -> Callable[[], None]:
+    """What is written is in the file's queue at once; who wrote it goes on when it is let go."""
+    write, let_go = getattr(replica, verb), asyncio.Event()
+
+    async def late(*arguments: Any) -> None:
+        await write(*arguments)
+        await let_go.wait()
+
+    monkeypatch.setattr(replica, verb, late)
+    return let_go.set
 
 
 async def test_nothing_is_left_and_its_watchers_hear_that_their_conversation_is_gone(office: Office) -> None:
@@ -275,11 +288,14 @@ async def test_nobody_waits_for_its_turns_any_more(office: Office) -> None:
     assert office.persister.waiting == 1
 
 
-async def test_a_wait_that_was_being_noted_is_thrown_away_too(office: Office) -> None:
+async def test_a_wait_that_was_being_noted_is_thrown_away_too(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = await office.running()
-    office.station.silent = True
+    let_go = slowed(monkeypatch, office.gateway.replica, "dispatched")
     noting = asyncio.create_task(office.persister.dispatched("writer", attempt.turn.conversation, attempt.turn.id))
-    await asyncio.gather(noting, office.port.forget(BOSS, "writer"))
+    await asyncio.sleep(0)
+    await office.forget()
+    let_go()
+    await noting
     assert office.persister.waiting == 0
     assert await office.nothing()
 
@@ -300,16 +316,25 @@ async def test_a_disk_that_is_full_changes_nothing(office: Office, monkeypatch: 
     await office.back()
 
 
-async def test_kept_transcripts_are_kept_again(office: Office) -> None:
+async def test_kept_transcripts_are_kept_again(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only an agent knows them: those of a fork's past come in no other way."""
-    transcripts = office.port._reads._transcripts
-    attempt = await office.running()
-    told = type("Said", (), {"messages": (), "state": None, "resumable": False})()
-    await transcripts.keep(attempt.turn.conversation, told, 1)
-    assert await office.gateway.replica.transcript(attempt.turn.conversation) is not None
-    await office.forget()
-    await transcripts.keep(attempt.turn.conversation, told, 1)
-    assert await office.gateway.replica.transcript(attempt.turn.conversation) is None
+    transcripts, replica = office.port._reads._transcripts, office.gateway.replica
+    conversation = (await office.running()).turn.conversation
+    told = Told((), None, False)
+    await transcripts.keep(conversation, told, 1)
+    with monkeypatch.context() as patched:
+        let_go = slowed(patched, replica, "keep_transcript")
+        keeping = asyncio.create_task(transcripts.keep(conversation, told, 2))
+        await asyncio.sleep(0)
+        await office.forget()
+        let_go()
+        await keeping
+    await office.back()
+    for seq in (1, 2):
+        await transcripts.keep(conversation, told, seq)
+        kept = await replica.transcript(conversation)
+        assert kept is not None
+        assert kept.seq == seq
 
 
 @pytest.mark.parametrize("seed", range(8))
