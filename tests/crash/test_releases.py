@@ -89,6 +89,21 @@ async def test_the_failed_turn_is_resumed_and_completes(server: Server) -> None:
     assert (body["status"], body["messages"][-1]["content"]) == ("completed", "mended")
 
 
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_project_that_cannot_be_loaded_keeps_the_file_from_being_upgraded(
+    tmp_path: Path, forks: ForkServer
+) -> None:
+    project = tmp_path / "broken.toml"
+    project.write_text('[agents.demo]\ngraph = "./gone.py:graph"\n')
+    server = Server(tmp_path, forks, {"PERDURE_PROJECT": str(project)})
+    shutil.copy(previous.DATABASE, server.database)
+    assert not await server.start(), "it must not serve"
+    assert "gone.py" in server.said()
+    assert schema_of(server.database) == schema_of(previous.DATABASE)
+    assert list(tmp_path.glob("*.bak")) == []
+    await server.close()
+
+
 # -- the way back -----------------------------------------------------------------------------------------------------
 
 
@@ -158,6 +173,9 @@ async def test_the_previous_version_goes_on_with_the_copy_that_was_made_before_t
     schema = schema_of(previous.DATABASE)
     copy = tmp_path / f"perdure.db.schema-{schema}.bak"
     assert (schema_of(upgraded.database), schema_of(copy)) == (len(known()), schema)
+    code, said = await perdure({}, "restore", "--undo-upgrade", "--database", str(upgraded.database))
+    assert code == os.EX_CONFIG, "turns have gone on in it: going back is a person's decision"
+    assert f"perdure restore {copy}" in said
 
     code, said = await perdure(before, "restore", str(copy), "--database", str(upgraded.database))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from perdure.errors import DatabaseUnusable
+from perdure.errors import DatabaseUnusable, StorageError
 from perdure.failpoints import FailpointError, arm
 from perdure.replication import Position
 from perdure.store.sqlite.database import Connection, open_writer, prepare_place, scalar
@@ -91,6 +91,18 @@ def test_a_file_has_one_copy_that_of_its_last_upgrade(path: Path, later: Path) -
     assert second == path.with_name(f"perdure.db.schema-{number + 1}.bak")
     assert copies_beside(path) == {number + 1: second}
     assert mine.exists()
+
+
+def test_without_a_whole_copy_nothing_is_upgraded(path: Path, later: Path) -> None:
+    number = len(known())
+    path.with_name(f"perdure.db.schema-{number}.bak.partial").symlink_to(path.parent / "gone" / "away")
+    connection = open_writer(path)
+    with pytest.raises(StorageError, match="Check the folder and its free space"):
+        migrate(connection, path, later)
+    assert scalar(connection, "PRAGMA user_version") == number
+    assert copies_beside(path) == {}
+    assert migrate(connection, path, later) is not None
+    connection.close()
 
 
 def test_a_newer_database_is_refused_and_left_as_it_is(path: Path, later: Path) -> None:
