@@ -25,13 +25,12 @@ async def stand_again(
     name = successor.name
     if await _well(engine, successor, tell, clock):
         return
-    if successor.role not in _WITH_JOURNAL or successor.data is None:
-        return
-    await engine.stop(name)  # nobody else may hold the file
-    undone = await _undo_upgrade(engine, successor, values, tell, clock)
-    await engine.start(name)
-    if undone and await _well(engine, successor, tell, clock):
-        return
+    if successor.role in _WITH_JOURNAL and successor.data is not None:
+        await engine.stop(name)  # nobody else may hold the file
+        undone = await _undo_upgrade(engine, successor, values, tell, clock)
+        await engine.start(name)
+        if undone and await _well(engine, successor, tell, clock):
+            return
     tell(
         f"  {name}: it does not run. Its data is whole. Mend what kept the new one from being well, and apply again: turns go on there"
     )
