@@ -163,6 +163,7 @@ async def test_the_previous_version_refuses_a_file_of_this_one_and_leaves_it_as_
 async def test_the_previous_version_goes_on_with_the_copy_that_was_made_before_the_upgrade(
     before: Mapping[str, str], tmp_path: Path, forks: ForkServer
 ) -> None:
+    """With two starts of the real previous program: what it makes of the copy, nothing else can say."""
     upgraded = Server(tmp_path, forks, PROJECT)
     shutil.copy(previous.DATABASE, upgraded.database)
     try:
@@ -173,6 +174,7 @@ async def test_the_previous_version_goes_on_with_the_copy_that_was_made_before_t
     schema = schema_of(previous.DATABASE)
     copy = tmp_path / f"perdure.db.schema-{schema}.bak"
     assert (schema_of(upgraded.database), schema_of(copy)) == (len(known()), schema)
+    assert f"the database was upgraded; a copy of it as it was: {copy}" in upgraded.said()
     code, said = await perdure({}, "restore", "--undo-upgrade", "--database", str(upgraded.database))
     assert code == os.EX_CONFIG, "turns have gone on in it: going back is a person's decision"
     assert f"perdure restore {copy}" in said
