@@ -15,7 +15,7 @@ from perdure.errors import ConfigurationError
 
 LEFT_OUT = (
     *("__pycache__", "node_modules", "venv", "*.pyc"),
-    *("*.db", "*.db-*"),
+    *("*.db", "*.db-*", "*.log"),
     *("*.token", "*.pem", "*.key", "*.creds", "*.nk"),
 )
 """Names of files and folders beside hidden ones (`.git`, `.env`, `.venv`): what is made again, what is data, what is secret."""

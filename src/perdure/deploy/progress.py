@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from perdure.deploy.engine import EngineError, Tell
@@ -16,23 +17,59 @@ _TAKES_TIME = re.compile(r"FROM |RUN |COPY --from")
 _SAID = re.compile(r":\s+([^;]+);")
 """How a RUN of our Dockerfiles says what it does."""
 
+_OF_DOCKER = re.compile(r"--->|Removing intermediate container|Step \d+/")
+"""Lines that say nothing of why a step failed."""
+
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _WIDTH = 90
 _LAST_LINES = 12
+_BASE = "The base image cannot be had: name another `base_image` in [deploy], or load it into the engine (docker load)."
+_WHEELS = (
+    "Where containers reach no package index, name a `wheelhouse` in [deploy]: docs/deploy.md, Without a network. One that is named "
+    "needs the wheels for the Python and the platform of the base image."
+)
 
 
 async def follow_build(pieces: AsyncIterator[bytes], reference: str, arguments: Mapping[str, str], tell: Tell) -> None:
     """Tells what takes time. `arguments`: of the Dockerfile. Raises EngineError with the last lines when the build failed."""
-    last: list[str] = []
+    build = _Build(reference, arguments)
     async for said in _messages(pieces):
+        line = build.hear(said)
+        if line is not None:
+            tell(line)
+
+
+@dataclass
+class _Build:
+    reference: str
+    arguments: Mapping[str, str]
+    instruction: str = ""
+    """Of the step that goes on: its first word and what it does."""
+
+    printed: list[str] = field(default_factory=list)
+    """By that step."""
+
+    def hear(self, said: Mapping[str, Any]) -> str | None:
+        """The line for a person, where there is one."""
         if "error" in said:
-            told = "\n".join([*last[-_LAST_LINES:], str(said["error"])])
-            raise EngineError(f"The image {reference} could not be built:\n{told}")
-        text = str(said.get("stream", "")).strip()
-        if text:
-            last.append(text)
-        for line in (step(text, arguments), _fetching(said)):
-            if line is not None:
-                tell(line)
+            raise self.failure(str(said["error"]))
+        text = _COLORS.sub("", str(said.get("stream", ""))).strip()
+        found = _STEP.match(text)
+        if found is None:
+            if text and not _OF_DOCKER.match(text):
+                self.printed.append(text)
+            return _fetching(said)
+        self.printed.clear()
+        self.instruction = _words(found[2], " ".join(found[3].split()), self.arguments)
+        return step(text, self.arguments)
+
+    def failure(self, why: str) -> EngineError:
+        """A command's exit code without the command, which is long; what it printed says more."""
+        if why.startswith("The command '"):
+            why = f"This step failed: {self.instruction} (exit code {why.rpartition(': ')[2]})"
+        hint = _BASE if self.instruction.startswith("FROM ") else _WHEELS if "of the lock" in self.instruction else ""
+        told = [f"The image {self.reference} could not be built:", *self.printed[-_LAST_LINES:], why.strip(), hint]
+        return EngineError("\n".join(filter(None, told)))
 
 
 async def _messages(pieces: AsyncIterator[bytes]) -> AsyncIterator[Mapping[str, Any]]:
@@ -55,9 +92,13 @@ def step(text: str, arguments: Mapping[str, str]) -> str | None:
     instruction = " ".join(found[3].split()) if found is not None else ""
     if found is None or not _TAKES_TIME.match(f"{found[2]} {instruction}"):
         return None
-    said = _SAID.match(instruction)
-    what = said[1] if found[2] == "RUN" and said is not None else f"{found[2]} {_filled(instruction, arguments)}"
+    what = _words(found[2], instruction, arguments)
     return f"  step {found[1]}: {what if len(what) <= _WIDTH else f'{what[: _WIDTH - 1]}…'}"
+
+
+def _words(word: str, rest: str, arguments: Mapping[str, str]) -> str:
+    said = _SAID.match(rest)
+    return said[1] if word == "RUN" and said is not None else f"{word} {_filled(rest, arguments)}"
 
 
 def _filled(instruction: str, arguments: Mapping[str, str]) -> str:

@@ -147,5 +147,6 @@ def check_fresh(saved: Plan, now: Plan) -> None:
         )
     if saved != now:
         raise PlanStale(
-            "The project has changed since the plan was made; nothing was done. Make another plan and read it: perdure plan"
+            "The project has changed since the plan was made; nothing was done. Make another plan and read it: perdure plan. A file "
+            "of its folder that is written all the time does not belong into an image: name it in `exclude` of [deploy]."
         )

@@ -22,6 +22,7 @@ def folder(tmp_path: Path) -> Path:
         "__pycache__/tools.pyc",
         "perdure.db",
         "perdure.db-wal",
+        "apply.log",
         "perdure.token",
         "tls/server.key",
     ):

@@ -49,15 +49,39 @@ async def test_what_takes_time_is_told_in_words_and_nothing_else_is() -> None:
     ]
 
 
-async def test_a_build_that_fails_says_what_it_printed_last() -> None:
-    lines = [{"stream": f"line {n}"} for n in range(20)]
+async def failed(*said: Mapping[str, str]) -> list[str]:
     with pytest.raises(EngineError) as caught:
-        await follow_build(docker(*lines, {"error": "no such package"}), "shop:1", BASE, print)
-    assert caught.value.message.splitlines() == [
+        await follow_build(docker(*said), "shop:1", BASE, lambda line: None)
+    return caught.value.message.splitlines()
+
+
+async def test_a_build_that_fails_says_what_its_last_step_printed() -> None:
+    lines = [{"stream": f"line {n}\n"} for n in range(20)]
+    told = await failed(
+        {"stream": "Step 1/2 : RUN : makes the user; useradd"},
+        {"stream": "of another step"},
+        {"stream": "Step 2/2 : RUN : builds Perdure and installs it; pip wheel"},
+        {"stream": " ---> Running in 4ee8ea8ecc30"},
+        *lines,
+        {"stream": "\x1b[91mno such package\x1b[0m"},
+        {"error": "The command '/bin/sh -c : builds Perdure and installs it; pip wheel' returned a non-zero code: 1"},
+    )
+    assert told == [
         "The image shop:1 could not be built:",
-        *(f"line {n}" for n in range(8, 20)),
+        *(f"line {n}" for n in range(9, 20)),
         "no such package",
+        "This step failed: builds Perdure and installs it (exit code 1)",
     ]
+
+
+async def test_without_a_network_it_says_what_to_name_in_the_project_file() -> None:
+    base = await failed({"stream": "Step 2/9 : FROM ${BASE} AS build"}, {"error": "no such host\n"})
+    assert base[1] == "no such host"
+    assert "another `base_image` in [deploy]" in base[-1]
+    packages = await failed(
+        {"stream": "Step 3/9 : RUN : installs the packages of the lock; pip"}, {"error": "no such host"}
+    )
+    assert "name a `wheelhouse` in [deploy]" in packages[-1]
 
 
 def test_a_long_line_is_cut() -> None:
