@@ -31,6 +31,7 @@ from perdure.deploy.model import (
     Wanted,
 )
 from perdure.deploy.progress import follow_build
+from perdure.deploy.refusals import refusal
 from perdure.deploy.sources import arguments, write_context
 
 _GONE, _ALREADY = 404, 304
@@ -48,7 +49,7 @@ def _translated() -> Iterator[None]:
     except aiodocker.DockerError as error:
         if error.status == _NO_CONNECTION:
             raise EngineUnreachable(_UNREACHABLE.format(why=error.message)) from error
-        raise EngineError(f"Docker refused: {error.message.strip()}", details={"status": error.status}) from error
+        raise EngineError(refusal(error.message), details={"status": error.status}) from error
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         raise EngineUnreachable(_UNREACHABLE.format(why=error or type(error).__name__)) from error
 
