@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from perdure.errors import CardDecided
+from perdure.errors import CardDecided, NotFound
 from perdure.events import Event, Unfollowed
 from perdure.replication import Reach
 from perdure.turns import TurnStatus
 from tests.conformance.apart import AgentApart, GatewayApart, Place, agent_apart, gateway_apart
 from tests.conformance.ports import ME, OPERATOR, PATIENCE_SECONDS, Port, answer, events, shown
 from tests.servers.nats_server import NatsServer
+from tests.unit.agent.air import eventually
 from tests.unit.engine.graphs import World
 from tests.unit.engine.graphs import agent as scripted
 from tests.unit.engine.house import folded, hosted
@@ -197,3 +198,31 @@ async def _nothing_to_wait_for(seen: Seen) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await seen.gateway.replica.dispatches():
             await asyncio.sleep(0.01)
+
+
+async def test_a_forgotten_agent_stays_forgotten_at_that_gateway_until_it_starts_again(scene: Scene) -> None:
+    here, there = await scene.gateway(), await scene.gateway("other")
+    first = await here.port.done("one")
+    card = (await here.port.parked())[1]
+    await scene.stop_agent()
+    await here.gateway.reaches(AGENT, Reach.UNREACHABLE)
+    await here.port.agents.forget(OPERATOR, AGENT)
+    assert list(here.port.agents.agents()) == []
+    await here.stop()
+
+    async with gateway_apart(scene.place, here.gateway.replica.path) as again:
+        port = Port(again.agents, again.transport, scene.world, scene.agent.store)
+        await eventually(lambda: again.directory.is_connected and again.follower._catching_up is None)
+        assert list(port.agents.agents()) == []
+        assert (await port.agents.conversations(OPERATOR, limit=9, cursor=None, agent=None)).items == []
+        assert (await port.agents.audit(OPERATOR, limit=9, cursor=None)).items[0].action == "agent_forget"
+        with pytest.raises(NotFound):
+            await port.agents.forget(OPERATOR, AGENT)
+        assert await there.port.said(first) == ["user: one", "assistant: answer one"]
+
+        await scene.start_agent()
+        await again.reaches(AGENT)
+        assert await port.said(first) == ["user: one", "assistant: answer one"]
+        assert [each.id for each in (await port.agents.approvals(OPERATOR, limit=9, cursor=None)).items] == [card.id]
+        second = await port.done("two", first.conversation)
+        assert (await port.said(second))[-1] == "assistant: answer two"
