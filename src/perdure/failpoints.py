@@ -40,10 +40,30 @@ NATS_PLACES = ("publish", "accept_reply", "follow.apply", "follow.record", "disp
 """Those that only a process on NATS passes: an event on its way to the stream; the answer to an accepted request; what a gateway
 copies of a journal (a page of it, or its being replaced); events and rows as they come; a turn it will wait for."""
 
+DEPLOY_PLACES = (
+    "deploy.make_image",
+    "deploy.create_network",
+    "deploy.remove_network",
+    "deploy.connect",
+    "deploy.disconnect",
+    "deploy.create_volume",
+    "deploy.remove_volume",
+    "deploy.empty_volume",
+    "deploy.create_container",
+    "deploy.update_container",
+    "deploy.rename_container",
+    "deploy.start",
+    "deploy.stop",
+    "deploy.remove_container",
+    "deploy.put_in",
+)
+"""Those that only `perdure apply`, `destroy` and `restart` pass: whatever changes something at the container engine, by its verb."""
+
 NAMES = tuple(f"{place}.{side}" for place in PLACES for side in ("before", "after"))
 NATS_NAMES = tuple(f"{place}.{side}" for place in NATS_PLACES for side in ("before", "after"))
+DEPLOY_NAMES = tuple(f"{place}.{side}" for place in DEPLOY_PLACES for side in ("before", "after"))
 
-_KNOWN = NAMES + NATS_NAMES
+_KNOWN = NAMES + NATS_NAMES + DEPLOY_NAMES
 _ACTIONS = frozenset({"kill", "pause", "error"})
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 
+from perdure.clock import SystemClock
 from perdure.deploy import applying
 from perdure.deploy.destroying import Destroyed, destroy
 from perdure.deploy.docker import DockerEngine
@@ -22,6 +23,7 @@ from perdure.deploy.files import read_files
 from perdure.deploy.model import TOKEN_NAME, Plan, Real
 from perdure.deploy.planner import plan
 from perdure.deploy.project import Description, Known, describe
+from perdure.deploy.settling import settle
 from perdure.deploy.sources import recipe
 from perdure.settings.deployment import load_deployment
 
@@ -86,7 +88,7 @@ class Deployment:
 
     async def apply(self) -> Plan:
         described = self.describe()
-        await applying.settle(self.engine, await self.engine.read(described.wanted), self.said.append)
+        await settle(self.engine, await self.engine.read(described.wanted), self.said.append, SystemClock())
         made = plan(described.wanted, await self.engine.read(described.wanted))
         await applying.apply(
             made,

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.output import AsJson, Exit, clean, hint, local_time, print_json, print_table, say
+from perdure.clock import SystemClock
 from perdure.deferred import deferred
 from perdure.errors import ConfigurationError, PerdureError
 
@@ -158,14 +159,14 @@ async def _apply(saved: Any, project: str | None, yes: bool) -> None:
 
 
 async def _settle(found: Any, engine: Any, yes: bool) -> None:
-    applying = deferred("perdure.deploy.applying")
+    settling = deferred("perdure.deploy.settling")
     real = await engine.read(found.outline)
-    if not any(container.name.endswith(applying.NEXT) for container in real.containers):
+    if not settling.unsettled(real):
         return
     hint("An earlier apply was interrupted; what it left is settled before anything else.", "yellow")
     if not yes:
         typer.confirm("Settle it?", abort=True)
-    await applying.settle(engine, real, hint)
+    await settling.settle(engine, real, hint, SystemClock())
 
 
 async def _tell_address(found: Any, engine: Any, plan: Any) -> None:

@@ -2,7 +2,7 @@
 
 A container is replaced beside the old one: the new one is made as `NAME.next`, the old one drains and stops, the new one starts and
 becomes well, and only then the old one is removed and the new one takes its name. When it does not become well the old one is
-started again. What an apply that died has left is settled by the next one, before anything else: see `settle`.
+started again. What an apply that died has left is settled by the next one, before anything else: see `settling`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from perdure.deploy.carrying import CarryFailed, Content, carry, content_of_volu
 from perdure.deploy.engine import Engine, EngineError, Life, Tell
 from perdure.deploy.health import until_well
 from perdure.deploy.model import (
+    DATA_FOLDER,
+    LABEL_CARRIED,
     LABEL_ROLE,
     USER_ID,
     Action,
@@ -25,7 +27,6 @@ from perdure.deploy.model import (
     Container,
     Kind,
     Plan,
-    Real,
     Role,
     Subject,
     Values,
@@ -33,45 +34,13 @@ from perdure.deploy.model import (
 )
 from perdure.deploy.naming import NEXT
 from perdure.deploy.returning import stand_again
-
-LABEL_CARRIED = "perdure.carried-from"
-"""On a volume: the id of the container whose data it was made for."""
+from perdure.deploy.settling import Copy, take_name, unmark
 
 Secrets = Mapping[str, str]
 """File name → content, for the volume of role `secrets`."""
 
-
-async def settle(engine: Engine, real: Real, tell: Tell, clock: Clock | None = None) -> bool:
-    """Ends what an apply that died has left; True when there was something (then `real` must be read again).
-
-    A new container that runs takes its name once it is well; any other is removed, and the old one is started again.
-    """
-    left = [each.name for each in real.containers if each.name.endswith(NEXT)]
-    for name in left:
-        old, life = name.removesuffix(NEXT), await engine.life(name)
-        if life is not None and life.running:
-            tell(f"{old}: an apply was interrupted after its successor had started; it is finished")
-            await until_well(engine, name, clock or SystemClock())
-            await _take_name(engine, name, old)
-            continue
-        tell(f"{old}: an apply was interrupted; what it had not finished is undone")
-        await engine.stop(name)
-        await engine.remove_container(name)
-        before = await engine.life(old)
-        if before is not None:
-            await engine.start(old)
-            if life is not None and not life.started:
-                await _drop_copies(engine, real, name, before.id)
-    return bool(left)
-
-
-async def _drop_copies(engine: Engine, real: Real, name: str, old_id: str) -> None:
-    """Of a successor that never started: nobody has written to them, and the one that they are of still has everything."""
-    successor = real.container(name)
-    for mount in successor.mounts if successor is not None else ():
-        volume = real.volume(mount.source)
-        if volume is not None and volume.labels.get(LABEL_CARRIED) == old_id:
-            await engine.remove_volume(volume.name)
+_OF_TURNS = ("turns", "attempts", "tool_calls", "cards")
+"""Tables in which a started successor leaves a trace of whatever it does for anybody."""
 
 
 async def apply(
@@ -100,6 +69,7 @@ class _Applying:
             for action in plan.actions
             if action.carry_data is not None and not action.carry_data.volume_exists
         }
+        self._marked: set[str] = set()
 
     async def all(self) -> None:
         for action in self._plan.actions:
@@ -177,45 +147,53 @@ class _Applying:
         before = await self._engine.life(name)
         if before is None:
             raise EngineError(f"{name} is gone since the plan was made. Make another plan.")
+        copy = None if carrying is None else self._copy(carrying, before.id, container.image)
         carried: Content | None = None
         started = False
         try:
-            if carrying is not None:
-                await self._make_room(carrying, before.id, image=container.image)
-            await self._make(
-                container, successor
-            )  # before a copy: while it has never started, its volume is nobody's truth
+            if copy is not None:
+                await self._make_room(copy)
+            # Before a copy: a successor that has never started has written nothing.
+            await self._make(container, successor)
             self._tell(f"  {name}: drains and stops (up to its stop timeout)")
             await self._engine.stop(name)
-            if carrying is not None:
-                carried = await self._carry(carrying, image=container.image, owner=_owner(container))
+            if copy is not None:
+                carried = await self._carry(copy, owner=_owner(container))
             started = True
             await self._engine.start(successor)
+            if copy is not None:
+                await unmark(self._engine, name)
             await self._well(container, successor)
         except BaseException:
             self._tell(f"  {name}: its successor failed; the old one is put back")
-            await asyncio.shield(self._put_back(container, carrying, carried, started=started, before=before))
+            await asyncio.shield(self._put_back(container, copy, carried, started=started, before=before))
             raise
-        await _take_name(self._engine, successor, name)
+        await take_name(self._engine, successor, name)
 
     async def _put_back(
-        self, container: Container, carrying: CarryData | None, carried: Content | None, *, started: bool, before: Life
+        self, container: Container, copy: Copy | None, carried: Content | None, *, started: bool, before: Life
     ) -> None:
         """The old one first: nothing about its successor may keep people from it."""
-        successor = f"{container.name}{NEXT}"
-        await self._take_away(successor)
+        if copy is not None and started:
+            await unmark(self._engine, container.name)
+        await self._take_away(f"{container.name}{NEXT}")
         if before.running:
             await self._engine.start(container.name)
         was_well = before.running and not before.restarting and before.health != "unhealthy"
-        if was_well and started and carrying is None:  # else it has its data for itself
+        if was_well and started and copy is None:  # else it has its data for itself
             values = self._values.of.get(container.name, {})
             await stand_again(self._engine, container, values, self._tell, self._clock)
-        if carrying is None or carrying.volume not in self._carried:
+        if copy is not None:
+            await self._drop(copy, carried, started=started)
+
+    async def _drop(self, copy: Copy, carried: Content | None, *, started: bool) -> None:
+        if started and (carried is None or await self._wrote(copy, carried)):
+            self._tell(f"  the volume {copy.volume} is kept: the successor had accepted turns of its own there")
             return
-        if carried is not None and started and await self._wrote(container, carrying, carried):
-            self._tell(f"  the volume {carrying.volume} is kept: the successor had accepted turns of its own there")
-            return
-        await self._engine.remove_volume(carrying.volume)
+        if started:
+            await copy.mark(self._engine)
+        if started or copy.container in self._marked:
+            await copy.drop(self._engine)
 
     async def _take_away(self, name: str) -> None:
         if await self._engine.life(name) is not None:
@@ -228,45 +206,52 @@ class _Applying:
 
     # -- data ---------------------------------------------------------------------------------------------------------
 
-    async def _carry(self, carrying: CarryData, *, image: str, owner: tuple[int, int] | None) -> Content:
-        self._tell(f"  {carrying.path} of {carrying.container} is copied into the volume {carrying.volume}")
+    def _copy(self, carrying: CarryData, of: str, image: str) -> Copy:
+        made = not carrying.volume_exists
+        return Copy(self._plan.project, carrying.container, of, carrying.volume, image, made)
+
+    async def _carry(self, copy: Copy, *, owner: tuple[int, int] | None) -> Content:
+        self._tell(f"  {DATA_FOLDER} of {copy.container} is copied into the volume {copy.volume}")
         content = await carry(
             self._engine,
-            container=carrying.container,
-            path=carrying.path,
-            volume=carrying.volume,
-            image=image,
+            container=copy.container,
+            path=DATA_FOLDER,
+            volume=copy.volume,
+            image=copy.image,
             owner=owner,
         )
         self._tell(f"  verified: {len(content.files)} files, {content.turns} turns")
         return content
 
-    async def _make_room(self, carrying: CarryData, mark: str, *, image: str) -> None:
-        """A volume that holds nothing; one that is made says whose data it is for."""
-        if carrying.volume_exists:
-            await self._refuse_data(carrying, image)
-            return
-        volume = self._wanted.volume(carrying.volume)
-        assert volume is not None, "data is carried into what is wanted"
-        await self._engine.create_volume(replace(volume, labels={**volume.labels, LABEL_CARRIED: mark}))
+    async def _make_room(self, copy: Copy) -> None:
+        """A volume that holds nothing, and the mark that says so: from then on whatever is in it is of the copy. One that is made says
+        whose data it is for."""
+        if not copy.made:
+            await self._refuse_data(copy)
+        await copy.mark(self._engine)
+        self._marked.add(copy.container)
+        if copy.made:
+            volume = self._wanted.volume(copy.volume)
+            assert volume is not None, "data is carried into what is wanted"
+            await self._engine.create_volume(replace(volume, labels={**volume.labels, LABEL_CARRIED: copy.of}))
 
-    async def _refuse_data(self, carrying: CarryData, image: str) -> None:
+    async def _refuse_data(self, copy: Copy) -> None:
         """What is there is never overwritten."""
-        found = await content_of_volume(self._engine, carrying.volume, carrying.path, image=image)
+        found = await content_of_volume(self._engine, copy.volume, DATA_FOLDER, image=copy.image)
         if found.files:
             raise CarryFailed(
-                f"{carrying.container} has data of its own at {carrying.path}, and the volume {carrying.volume} holds "
+                f"{copy.container} has data of its own at {DATA_FOLDER}, and the volume {copy.volume} holds "
                 f"{len(found.files)} files ({found.turns} turns) already. Nothing was changed. If the volume is not needed, "
-                f"remove it: docker volume rm {carrying.volume}; then apply again."
+                f"remove it: docker volume rm {copy.volume}; then apply again."
             )
 
-    async def _wrote(self, container: Container, carrying: CarryData, carried: Content) -> bool:
-        """Whether the successor accepted what the old one does not have; what cannot be read counts as that."""
+    async def _wrote(self, copy: Copy, carried: Content) -> bool:
+        """Whether the successor did what the old one does not know of; what cannot be read counts as that."""
         try:
-            found = await content_of_volume(self._engine, carrying.volume, carrying.path, image=container.image)
+            found = await content_of_volume(self._engine, copy.volume, DATA_FOLDER, image=copy.image)
         except EngineError:
             return True
-        return found.turns != carried.turns
+        return not all(found.counts(table) == carried.counts(table) for table in _OF_TURNS)
 
     async def _fill_secrets(self, container: Container) -> None:
         for mount in container.mounts:
@@ -276,13 +261,6 @@ class _Applying:
             await self._engine.create_volume(volume)
             archive = _archive_of(mount.target.rpartition("/")[2], self._secrets)
             await self._engine.put_in(volume.name, mount.target, archive, image=container.image)
-
-
-async def _take_name(engine: Engine, successor: str, name: str) -> None:
-    if await engine.life(name) is not None:
-        await engine.stop(name)
-        await engine.remove_container(name)
-    await engine.rename_container(successor, name)
 
 
 def _needs_another(action: Action, container: Container) -> bool:

@@ -42,7 +42,11 @@ class Content:
 
     @property
     def turns(self) -> int:
-        return sum(counts.get("turns", 0) for counts in self.rows.values())
+        return self.counts("turns")
+
+    def counts(self, table: str) -> int:
+        """Rows of all databases."""
+        return sum(counts.get(table, 0) for counts in self.rows.values())
 
 
 async def carry(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure.deploy.inspection import NANOSECONDS
@@ -59,14 +59,26 @@ def update_body(container: Container) -> Asked:
     return {**_limits(container.limits), "RestartPolicy": {"Name": container.restart}}
 
 
-def carrier_body(image: str, volume: str, path: str, labels: Mapping[str, str]) -> Asked:
-    """A container that never starts: through it files go into a volume and come out."""
+LABEL_CARRIER = "perdure.carrier"
+"""On a carrier: the volume that it is beside."""
+
+
+def emptying(path: str) -> tuple[str, ...]:
+    """A command that removes everything in a folder. Python is in every image that runs Perdure."""
+    program = "import os, shutil, sys; [shutil.rmtree(e) if e.is_dir(follow_symlinks=False) else os.unlink(e) for e in os.scandir(sys.argv[1])]"
+    return ("python3", "-I", "-c", program, path)
+
+
+def carrier_body(image: str, volume: str, path: str, command: Sequence[str]) -> Asked:
+    """A container through which files go into a volume and come out, mostly without being started."""
     return {
         "Image": image,
-        "Entrypoint": ["true"],
+        "Entrypoint": list(command),
+        "Cmd": [],
         "User": "0",
         "NetworkDisabled": True,
-        "Labels": dict(labels),
+        "Labels": {LABEL_CARRIER: volume},
+        "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": {"Mounts": [{"Type": "volume", "Source": volume, "Target": path}]},
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perdure.deploy.engine import Engine, Tell
-from perdure.deploy.model import LABEL_PROJECT, LABEL_ROLE, Container, Real, Role
+from perdure.deploy.model import DATA_FOLDER, LABEL_PROJECT, LABEL_ROLE, WITH_DATABASE, Container, Real, Role
 from perdure.errors import BadRequest
 
 _ORDER = {Role.GATEWAY: 0, Role.SERVER: 1, Role.AGENT: 2, Role.NATS: 3, Role.SERVICE: 4}
@@ -28,11 +28,17 @@ class Destroyed:
 
 
 async def destroy(engine: Engine, real: Real, *, purge: str | None = None, tell: Tell) -> Destroyed:
-    """`purge`: the project's name, to remove its data volumes, too. Raises BadRequest (another name; then nothing was done) and
-    EngineError. Only what has the project's label is touched: not volumes that others made."""
+    """`purge`: the project's name, to remove its data volumes, too. Raises BadRequest (another name, or data that lies in a container
+    itself; then nothing was done) and EngineError. Only what has the project's label is touched: not volumes that others made."""
     if purge is not None and purge != real.project:
         raise BadRequest(
             f"To remove the data say the project's name: {real.project!r}, not {purge!r}. Nothing was removed."
+        )
+    losing = [] if purge is not None else [each.name for each in real.containers if _keeps_data_in_itself(each, real)]
+    if losing:
+        raise BadRequest(
+            f"{', '.join(losing)}: what is at {DATA_FOLDER} lies in the container itself and would be lost. Nothing was removed. "
+            f"`perdure apply` carries it into a volume, which stays; to lose it, say: perdure destroy --purge-data {real.project}"
         )
     containers = sorted((each for each in real.containers if _is_ours(each.labels, real)), key=_place)
     for container in containers:
@@ -53,7 +59,7 @@ async def _volumes(engine: Engine, real: Real, *, purge: bool, tell: Tell) -> tu
     for volume in real.volumes:
         if not _is_ours(volume.labels, real):
             continue
-        data = volume.labels.get(LABEL_ROLE) != Role.SECRETS
+        data = volume.labels.get(LABEL_ROLE) not in {Role.SECRETS, Role.CARRYING}
         if data and not purge:
             kept.append(volume.name)
             continue
@@ -66,6 +72,10 @@ async def _volumes(engine: Engine, real: Real, *, purge: bool, tell: Tell) -> tu
 
 def _is_ours(labels: Mapping[str, str], real: Real) -> bool:
     return labels.get(LABEL_PROJECT) == real.project
+
+
+def _keeps_data_in_itself(container: Container, real: Real) -> bool:
+    return _is_ours(container.labels, real) and container.role in WITH_DATABASE and container.data is None
 
 
 def _place(container: Container) -> tuple[int, str]:

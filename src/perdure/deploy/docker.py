@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, ParamSpec, Self, TypeVar
 from uuid import uuid4
 
 import aiodocker
@@ -33,6 +34,10 @@ from perdure.deploy.model import (
 from perdure.deploy.progress import follow_build
 from perdure.deploy.refusals import refusal
 from perdure.deploy.sources import arguments, write_context
+from perdure.failpoints import failpoint
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _GONE, _ALREADY = 404, 304
 _NO_CONNECTION = 900
@@ -52,6 +57,20 @@ def _translated() -> Iterator[None]:
         raise EngineError(refusal(error.message), details={"status": error.status}) from error
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
         raise EngineUnreachable(_UNREACHABLE.format(why=error or type(error).__name__)) from error
+
+
+def _place(verb: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """A verb that changes something: a test may kill whoever uses it before and after."""
+    name = f"deploy.{verb.__name__}"
+
+    @functools.wraps(verb)
+    async def passed(*args: P.args, **kwargs: P.kwargs) -> R:
+        failpoint(f"{name}.before")
+        done = await verb(*args, **kwargs)
+        failpoint(f"{name}.after")
+        return done
+
+    return passed
 
 
 class DockerEngine:
@@ -197,6 +216,7 @@ class DockerEngine:
 
     # -- images -------------------------------------------------------------------------------------------------------
 
+    @_place
     async def make_image(self, image: Image, tell: Tell) -> str:
         with _translated():
             if image.build is None:
@@ -239,55 +259,77 @@ class DockerEngine:
 
     # -- networks and volumes -----------------------------------------------------------------------------------------
 
+    @_place
     async def create_network(self, network: Network) -> None:
         with _translated():
             await self._docker.networks.create(creation.network_body(network))
 
+    @_place
     async def remove_network(self, name: str) -> None:
         with _translated():
             await self._ask(f"networks/{name}", "DELETE", fine=(_GONE,))
 
+    @_place
     async def connect(self, container: str, attachment: Attachment) -> None:
         body = {"Container": container, "EndpointConfig": creation.endpoint(attachment)}
         with _translated():
             await self._ask(f"networks/{attachment.network}/connect", "POST", body)
 
+    @_place
     async def disconnect(self, container: str, network: str) -> None:
         with _translated():
             shown = await self._look(f"containers/{container}/json")
             if shown is not None and network in shown["NetworkSettings"]["Networks"]:
                 await self._ask(f"networks/{network}/disconnect", "POST", {"Container": container, "Force": True})
 
+    @_place
     async def create_volume(self, volume: Volume) -> None:
         with _translated():
             await self._ask("volumes/create", "POST", creation.volume_body(volume))
 
+    @_place
     async def remove_volume(self, name: str) -> None:
         with _translated():
+            await self._remove_carriers(name)
             await self._ask(f"volumes/{name}", "DELETE", fine=(_GONE,))
+
+    @_place
+    async def empty_volume(self, name: str, path: str, *, image: str) -> None:
+        async with self._carrier(image, name, path, creation.emptying(path)) as carrier:
+            with _translated():
+                await self._ask(f"containers/{carrier}/start", "POST")
+                async with self._docker._query(f"containers/{carrier}/wait", "POST", timeout=_FOR_EVER) as response:
+                    code = (await response.json())["StatusCode"]
+        if code != 0:
+            raise EngineError(f"The volume {name} could not be emptied. Remove it: docker volume rm {name}")
 
     # -- containers ---------------------------------------------------------------------------------------------------
 
+    @_place
     async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
         with _translated():
             await self._docker.containers.create(creation.container_body(container, values), name=name)
         for attachment in container.networks[1:]:
             await self.connect(name, attachment)
 
+    @_place
     async def update_container(self, container: Container) -> None:
         with _translated():
             await self._ask(f"containers/{container.name}/update", "POST", creation.update_body(container))
 
+    @_place
     async def rename_container(self, name: str, to: str) -> None:
         with _translated():
             await self._docker.containers.container(name).rename(to)
 
+    @_place
     async def start(self, name: str) -> None:
         with _translated():
             shown = await self._look(f"containers/{name}/json")
             verb = "unpause" if shown is not None and shown["State"].get("Paused") else "start"
             await self._ask(f"containers/{name}/{verb}", "POST", fine=(_ALREADY,))
 
+    @_place
     async def stop(self, name: str, seconds: int | None = None) -> None:
         with _translated():
             await self._docker.containers.container(name).stop(t=seconds)
@@ -296,6 +338,7 @@ class DockerEngine:
         with _translated():
             await self._docker.containers.container(name).restart()
 
+    @_place
     async def remove_container(self, name: str) -> None:
         with _translated():
             await self._ask(f"containers/{name}", "DELETE", fine=(_GONE,))
@@ -310,6 +353,7 @@ class DockerEngine:
                 async for piece in response.content.iter_chunked(_PIECE):
                     await asyncio.to_thread(into.write, piece)
 
+    @_place
     async def put_in(self, volume: str, path: str, archive: IO[bytes], *, image: str) -> None:
         parent = path.rpartition("/")[0] or "/"
         async with self._carrier(image, volume, path) as carrier:
@@ -329,14 +373,24 @@ class DockerEngine:
             await self.take_out(carrier, path, into)
 
     @contextlib.asynccontextmanager
-    async def _carrier(self, image: str, volume: str, path: str) -> AsyncIterator[str]:
+    async def _carrier(
+        self, image: str, volume: str, path: str, command: Sequence[str] = ("true",)
+    ) -> AsyncIterator[str]:
+        """A container beside the volume, gone afterwards; as is one that somebody left who died."""
         name = f"perdure-carrier-{uuid4().hex[:12]}"
         with _translated():
-            await self._docker.containers.create(creation.carrier_body(image, volume, path, {}), name=name)
+            await self._remove_carriers(volume)
+            await self._docker.containers.create(creation.carrier_body(image, volume, path, command), name=name)
         try:
             yield name
         finally:
-            await self.remove_container(name)
+            with _translated():
+                await self._ask(f"containers/{name}?force=1", "DELETE", fine=(_GONE,))
+
+    async def _remove_carriers(self, volume: str) -> None:
+        left = await self._get("containers/json", all=1, filters={"label": [f"{creation.LABEL_CARRIER}={volume}"]})
+        for each in left:
+            await self._ask(f"containers/{each['Id']}?force=1", "DELETE", fine=(_GONE,))
 
     # -- asking -------------------------------------------------------------------------------------------------------
 

@@ -92,6 +92,10 @@ class Engine(Protocol):
         """Takes what is in it. Nothing happens when it is not there."""
         ...
 
+    async def empty_volume(self, name: str, path: str, *, image: str) -> None:
+        """Takes what is in it; the volume itself stays. It is reached at `path` of a container of that image, which has Python."""
+        ...
+
     async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
         """Made under `name`, not started."""
         ...

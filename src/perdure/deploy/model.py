@@ -25,6 +25,15 @@ LABEL_NAME = "perdure.name"
 LABEL_SPEC = "perdure.spec"
 """Digest of what a container cannot change while it lives; see `spec_of`."""
 
+LABEL_CARRIED = "perdure.carried-from"
+"""On a data volume, and on the mark of role `carrying`: the id of the container whose data it was made for."""
+
+LABEL_VOLUME = "perdure.volume"
+"""On a mark of role `carrying`: the volume that the data goes into."""
+
+LABEL_IMAGE = "perdure.image"
+"""On a mark of role `carrying`: the image through which the volume is reached."""
+
 LABEL_SOURCE = "perdure.source"
 """On images built here: the digest of what they were made from (`Image.source`)."""
 
@@ -66,6 +75,12 @@ class Role(StrEnum):
     """A volume that is never removed without being told to."""
 
     SECRETS = "secrets"
+    CARRYING = "carrying"
+    """A volume without content: while it is there, the data volume that it names holds a copy that nobody has used."""
+
+
+WITH_DATABASE = frozenset({Role.SERVER, Role.AGENT, Role.GATEWAY})
+"""Roles whose /data must not be lost. NATS' store is filled again from the agents' files."""
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------

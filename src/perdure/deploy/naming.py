@@ -10,6 +10,9 @@ DEFAULT_PROJECT = "perdure"
 NEXT = ".next"
 """Ends the name of a container that is about to take another's place."""
 
+CARRYING = ".carrying"
+"""Ends the name of the volume that says: the data of this container is being carried, and its copy was not used yet."""
+
 
 def container_name(project: str, role: Role, name: str | None = None) -> str:
     return "-".join(("perdure", project, role, *([name] if name else [])))

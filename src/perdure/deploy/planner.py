@@ -14,6 +14,7 @@ from perdure.deploy.model import (
     DATA_FOLDER,
     LABEL_PROJECT,
     LABEL_ROLE,
+    WITH_DATABASE,
     Action,
     CarryData,
     Change,
@@ -31,9 +32,6 @@ from perdure.deploy.model import (
 )
 from perdure.deploy.naming import NEXT
 from perdure.errors import ConfigurationError
-
-_WITH_DATABASE = frozenset({Role.SERVER, Role.AGENT, Role.GATEWAY})
-"""Roles whose /data must not be lost. NATS' store is filled again from the agents' files."""
 
 
 def plan(wanted: Wanted, real: Real) -> Plan:
@@ -106,7 +104,7 @@ def _losing(wanted: Wanted, real: Real) -> Iterator[str]:
     for container in real.containers:
         if container.name in names or container.name.endswith(NEXT):
             continue
-        if container.role in _WITH_DATABASE and container.data is None:
+        if container.role in WITH_DATABASE and container.data is None:
             yield (
                 f"The project does not have {container.name} any more, but its {DATA_FOLDER} {_lies(container)} and would be lost. "
                 f"Put it back into the project file and apply: its data is then carried into a volume, which stays when it goes. "
@@ -255,7 +253,7 @@ def _names(changes: Sequence[Change]) -> str:
 def _carry(wanted: Container, found: Container, real: Real) -> CarryData | None:
     """When what it has at /data would not be there for its successor."""
     mount = wanted.data
-    if wanted.role not in _WITH_DATABASE or mount is None or mount.kind != "volume":
+    if wanted.role not in WITH_DATABASE or mount is None or mount.kind != "volume":
         return None
     if found.data is not None and (found.data.kind, found.data.source) == (mount.kind, mount.source):
         return None

@@ -89,6 +89,10 @@ class MortalEngine:
         assert not self._users_of(name), f"{name} is in use"
         self.volumes.pop(name, None)
 
+    async def empty_volume(self, name: str, path: str, *, image: str) -> None:
+        self._verb(f"empty {name}")
+        self.volumes[name][1].clear()
+
     async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
         self._verb(f"create {name}")
         if name in self.held:

@@ -12,6 +12,7 @@ from perdure.deploy.health import NotWell
 from perdure.deploy.model import TOKEN_NAME, Container, Kind, Limits, Real
 from perdure.deploy.planner import plan
 from perdure.deploy.project import Description
+from perdure.deploy.settling import settle
 from tests.unit.deploy.conftest import Describe, realized
 from tests.unit.deploy.mortal_engine import Died, Files, MortalEngine
 
@@ -54,8 +55,7 @@ async def apply(engine: MortalEngine, description: Description) -> None:
     def tell(line: str) -> None:
         return None
 
-    if await applying.settle(engine, await engine.read(description.wanted), tell):
-        pass
+    await settle(engine, await engine.read(description.wanted), tell, SystemClock())
     made = plan(description.wanted, await engine.read(description.wanted))
     await applying.apply(
         made,
@@ -106,6 +106,92 @@ async def test_wherever_an_apply_is_killed_the_next_one_ends_it_and_nothing_is_l
 
         assert server_of(engine).data is not None, whole.verbs[point]
         assert engine.data_of(SERVER) == DATA, whole.verbs[point]
+
+
+@pytest.mark.parametrize("empty_volume", [False, True], ids=["a volume is made", "an empty one is there"])
+async def test_wherever_the_apply_after_a_killed_one_is_killed_too_the_third_ends_it(
+    description: Description, empty_volume: bool
+) -> None:
+    def begun() -> MortalEngine:
+        engine = without_volume(description)
+        if empty_volume:
+            (volume,) = [each for each in description.wanted.volumes if each.name == VOLUME]
+            engine.volumes[VOLUME] = (volume, {})
+        return engine
+
+    whole = begun()
+    await apply(whole, description)
+    for first in range(len(whole.verbs)):
+        second = first % 3  # every third pair: all of them tell nothing more
+        while True:
+            engine = begun()
+            engine.dies_at = first
+            with pytest.raises(Died):
+                await apply(engine, description)
+            engine.dies_at = first + second
+            try:
+                await apply(engine, description)
+            except Died:
+                engine.dies_at = None
+                await apply(engine, description)
+            where = f"killed at {whole.verbs[first]}, then {second} later"
+            assert server_of(engine).data is not None, where
+            assert engine.data_of(SERVER) == DATA, where
+            assert [name for name in engine.volumes if name.endswith(".carrying")] == [], where
+            if engine.dies_at is not None:
+                break
+            second += 3
+
+
+async def test_a_failure_leaves_a_volume_that_was_there_as_empty_as_it_was(description: Description) -> None:
+    engine = without_volume(description)
+    (volume,) = [each for each in description.wanted.volumes if each.name == VOLUME]
+    engine.volumes[VOLUME] = (volume, {})
+    engine.unwell.add(f"{SERVER}.next")
+    with pytest.raises(NotWell):
+        await apply(engine, description)
+    assert engine.volumes[VOLUME][1] == {}
+    assert engine.data_of(SERVER) == DATA
+    engine.unwell.clear()
+    await apply(engine, description)
+    assert engine.data_of(SERVER) == DATA
+
+
+async def test_a_successor_that_runs_and_is_not_well_does_not_keep_the_next_apply(description: Description) -> None:
+    engine = MortalEngine(changed(realized(description), user="0"))
+    engine.unwell.add(f"{SERVER}.next")
+    engine.dies_at = 1 + next(n for n, verb in enumerate(await _verbs(description)) if verb == f"start {SERVER}.next")
+    with pytest.raises(Died):
+        await apply(engine, description)
+    assert engine.held[f"{SERVER}.next"].running
+    engine.dies_at = None
+    with pytest.raises(NotWell):  # of its own successor
+        await apply(engine, description)
+    engine.unwell.clear()
+    await apply(engine, description)
+    assert server_of(engine).user != "0"
+
+
+async def _verbs(description: Description) -> list[str]:
+    engine = MortalEngine(changed(realized(description), user="0"))
+    await apply(engine, description)
+    return engine.verbs
+
+
+async def test_a_copy_whose_container_is_gone_is_kept_and_said(description: Description) -> None:
+    whole = without_volume(description)
+    await apply(whole, description)
+    engine = without_volume(description)
+    engine.dies_at = 1 + next(n for n, verb in enumerate(whole.verbs) if verb.startswith("put data/notes"))
+    with pytest.raises(Died):
+        await apply(engine, description)
+    engine.dies_at, told = None, list[str]()
+    for name in list(engine.held):
+        del engine.held[name]
+    engine.volumes[VOLUME][1]["data/notes.txt"] = "half"
+    await settle(engine, await engine.read(description.wanted), told.append, SystemClock())
+    assert engine.volumes[VOLUME][1]["data/notes.txt"] == "half"
+    assert any("may not be whole" in line for line in told)
 
 
 async def test_a_successor_that_does_not_become_well_is_taken_away_and_the_old_one_runs_again(

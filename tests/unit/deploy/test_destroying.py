@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perdure.deploy.destroying import destroy
-from perdure.deploy.model import Volume
+from perdure.deploy.model import LABEL_PROJECT, LABEL_ROLE, Role, Volume
 from perdure.errors import BadRequest
 from tests.unit.deploy.conftest import Describe, realized
 from tests.unit.deploy.mortal_engine import MortalEngine
@@ -52,3 +52,25 @@ async def test_data_is_purged_by_the_name_of_the_project_alone(described: Descri
     assert gone.purged == ("perdure-agent-shop-data",)
     assert list(engine.volumes) == ["somebody-elses"]
     assert f"remove volume {others.name}" not in engine.verbs
+
+
+async def test_data_that_lies_in_a_container_itself_is_not_lost_without_a_word(described: Describe) -> None:
+    real = realized(described("[deploy]\n"))
+    (server,) = real.containers
+    bare = replace(server, mounts=tuple(each for each in server.mounts if each.target != "/data"))
+    real = replace(real, containers=(bare,))
+    engine = MortalEngine(real)
+
+    with pytest.raises(BadRequest, match=r"perdure-perdure-server.*would be lost"):
+        await destroy(engine, real, tell=silent)
+    assert engine.verbs == []
+
+    assert (await destroy(engine, real, purge="perdure", tell=silent)).containers == (server.name,)
+
+
+async def test_the_mark_of_an_interrupted_copy_is_no_data(described: Describe) -> None:
+    real = realized(described("[deploy]\n"))
+    mark = Volume("x.carrying", {LABEL_PROJECT: "perdure", LABEL_ROLE: str(Role.CARRYING)})
+    engine = MortalEngine(replace(real, volumes=(*real.volumes, mark)))
+    gone = await destroy(engine, await engine.read(real), tell=silent)
+    assert mark.name not in {*engine.volumes, *gone.kept, *gone.purged}

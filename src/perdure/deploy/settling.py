@@ -1,0 +1,142 @@
+"""What an apply that died has left, put right by the next one before anything else.
+
+Two things tell what had happened. A container `NAME.next` is a successor: once it was started its data is its own. A volume
+`NAME.carrying`, the mark, is there from before the first byte of a copy until its successor has started: as long as it is there and no
+successor was started, nobody has used the copy, and the one that it is of still has everything. So the copy may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from perdure.clock import Clock
+from perdure.deploy.engine import Engine, Tell
+from perdure.deploy.health import NotWell, until_well
+from perdure.deploy.model import (
+    DATA_FOLDER,
+    LABEL_CARRIED,
+    LABEL_IMAGE,
+    LABEL_NAME,
+    LABEL_PROJECT,
+    LABEL_ROLE,
+    LABEL_VOLUME,
+    Real,
+    Role,
+    Volume,
+)
+from perdure.deploy.naming import CARRYING, NEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Of a container's /data, in a volume that held nothing before. `of`: the container's id. `image`: through which it is reached."""
+
+    project: str
+    container: str
+    of: str
+    volume: str
+    image: str
+    made: bool
+    """The volume was made for it."""
+
+    async def mark(self, engine: Engine) -> None:
+        labels = {LABEL_PROJECT: self.project, LABEL_ROLE: str(Role.CARRYING), LABEL_NAME: self.container}
+        labels |= {LABEL_CARRIED: self.of, LABEL_VOLUME: self.volume, LABEL_IMAGE: self.image}
+        await engine.create_volume(Volume(_mark_of(self.container), labels))
+
+    async def drop(self, engine: Engine) -> None:
+        """Of one that nobody has used; then the mark."""
+        if self.made:
+            await engine.remove_volume(self.volume)
+        else:
+            await engine.empty_volume(self.volume, DATA_FOLDER, image=self.image)
+        await unmark(engine, self.container)
+
+
+async def unmark(engine: Engine, container: str) -> None:
+    """From now on the copy counts as used."""
+    await engine.remove_volume(_mark_of(container))
+
+
+def _mark_of(container: str) -> str:
+    return f"{container}{CARRYING}"
+
+
+def unsettled(real: Real) -> bool:
+    return any(each.name.endswith(NEXT) for each in real.containers) or any(_copies(real))
+
+
+def _copies(real: Real) -> Iterator[Copy]:
+    """Those that are marked."""
+    for mark in real.volumes:
+        if mark.labels.get(LABEL_ROLE) != Role.CARRYING:
+            continue
+        of, name = mark.labels[LABEL_CARRIED], mark.labels[LABEL_VOLUME]
+        volume = real.volume(name)
+        made = volume is None or volume.labels.get(LABEL_CARRIED) == of
+        yield Copy(real.project, mark.labels[LABEL_NAME], of, name, mark.labels[LABEL_IMAGE], made)
+
+
+async def settle(engine: Engine, real: Real, tell: Tell, clock: Clock) -> bool:
+    """True when there was something (then `real` must be read again).
+
+    A successor that runs and is well takes its name; any other is removed, and the old one is started again. A copy that nobody has
+    used is dropped.
+    """
+    used = {name async for name in _successors(engine, real, tell, clock)}
+    for copy in _copies(real):
+        if copy.container not in used:
+            await _undo(engine, copy, tell)
+    return unsettled(real)
+
+
+async def _successors(engine: Engine, real: Real, tell: Tell, clock: Clock) -> AsyncIterator[str]:
+    """Settles them; names of those whose successor had started."""
+    for name in [each.name for each in real.containers if each.name.endswith(NEXT)]:
+        old, life = name.removesuffix(NEXT), await engine.life(name)
+        if life is not None and life.started:
+            await unmark(engine, old)
+            yield old
+        if life is not None and life.running and await _finish(engine, name, old, tell, clock):
+            continue
+        tell(f"{old}: an apply was interrupted; what it had not finished is undone")
+        if life is not None:
+            await engine.stop(name)
+            await engine.remove_container(name)
+        if await engine.life(old) is not None:
+            await engine.start(old)
+
+
+async def _finish(engine: Engine, successor: str, name: str, tell: Tell, clock: Clock) -> bool:
+    tell(f"{name}: an apply was interrupted after its successor had started; it is finished")
+    try:
+        await until_well(engine, successor, clock)
+    except NotWell as error:
+        tell(error.message)
+        return False
+    await take_name(engine, successor, name)
+    return True
+
+
+async def _undo(engine: Engine, copy: Copy, tell: Tell) -> None:
+    old = await engine.life(copy.container)
+    if old is None or old.id != copy.of:
+        tell(
+            f"{copy.container}: whose data was being copied into the volume {copy.volume} is gone. What is there is kept, and may not be whole."
+        )
+        await unmark(engine, copy.container)
+        return
+    tell(
+        f"{copy.container}: an apply was interrupted while its data was copied into the volume {copy.volume}; the copy is dropped"
+    )
+    await engine.start(copy.container)
+    await copy.drop(engine)
+
+
+async def take_name(engine: Engine, successor: str, name: str) -> None:
+    """The old one goes, the new one has its name."""
+    if await engine.life(name) is not None:
+        await engine.stop(name)
+        await engine.remove_container(name)
+    await engine.rename_container(successor, name)
