@@ -87,6 +87,17 @@ def test_renaming_exporting_and_deleting(live: CommandLine, tmp_path: Path) -> N
     assert gone.returncode == 1 and "Traceback" not in gone.stderr
 
 
+def test_agents_are_listed_and_one_of_the_server_itself_is_not_forgotten(live: CommandLine) -> None:
+    (agent,) = live.json("agents")["items"]
+    assert (agent["reach"], agent["default"]) == ("reachable", True)
+    assert live.json("agents", "list") == live.json("agents")
+    assert agent["name"] in live("agents").stdout
+    for words in (("forget", agent["name"]), ("forget", agent["name"], "--yes"), ("forget", "nobody", "--yes")):
+        refused = live("agents", *words)
+        assert refused.returncode == 1 and "Traceback" not in refused.stderr
+    assert "perdure.toml" in live("agents", "forget", agent["name"], "--yes").stderr
+
+
 def test_unknown_ids_are_told_in_a_sentence(live: CommandLine) -> None:
     for arguments in (("turns", "show", "x"), ("turns", "cancel", "x"), ("turns", "resume", "x"), ("export", "x")):
         done = live(*arguments)

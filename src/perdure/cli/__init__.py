@@ -14,7 +14,20 @@ from typer.main import get_command
 from typer.models import CommandInfo
 
 from perdure import failpoints
-from perdure.cli import approvals, configuration, conversations, demo, deploy, doctor, files, nats, people, serve, turns
+from perdure.cli import (
+    agents,
+    approvals,
+    configuration,
+    conversations,
+    demo,
+    deploy,
+    doctor,
+    files,
+    nats,
+    people,
+    serve,
+    turns,
+)
 from perdure.cli.chat import chat
 from perdure.cli.output import AsJson, Exit, hint, print_json, say
 from perdure.errors import ConfigurationError, PerdureError
@@ -39,6 +52,7 @@ app.command()(deploy.logs)
 app.command()(deploy.restart)
 app.command()(demo.demo)
 app.command()(chat)
+app.add_typer(agents.app, name="agents")
 app.add_typer(conversations.app, name="conversations")
 app.add_typer(turns.app, name="turns")
 app.add_typer(approvals.app, name="approvals")

@@ -140,7 +140,16 @@ def test_a_gateway_loads_nothing_that_agents_stand_on() -> None:
 
 def test_a_command_that_asks_a_server_loads_nothing_heavy(tmp_path: Path) -> None:
     database = tmp_path / "perdure.db"
-    commands = ("conversations list", "turns list", "approvals list", "tokens list", "tokens revoke ada", "audit")
+    commands = (
+        "conversations list",
+        "turns list",
+        "approvals list",
+        "tokens list",
+        "tokens revoke ada",
+        "agents",
+        "agents forget shop --yes",
+        "audit",
+    )
     code = """
 from perdure.cli import program
 for command in sys.argv[2:]:
@@ -155,7 +164,10 @@ for command in sys.argv[2:]:
             lock.announce(address, tmp_path / "token")
             names = (*AGENTS, "fastapi", "apsw", "perdure.runtime")
             assert loaded(names, code, str(database), *commands, folder=tmp_path) == "[]"
-        assert asked == ["conversations", "turns", "approvals", "tokens", "tokens/ada", "audit"]
+        assert asked == [
+            *("conversations", "turns", "approvals", "tokens", "tokens/ada"),
+            *("agents", "agents/shop", "audit"),
+        ]
     finally:
         lock.release()
 
