@@ -45,12 +45,16 @@ Words = Annotated[
 
 
 @asynccontextmanager
-async def _deployment(project: str | None) -> AsyncIterator[tuple[Any, Any]]:
-    """The project and its engine."""
+async def _deployment(project: str | None, *, changes: bool = False) -> AsyncIterator[tuple[Any, Any]]:
+    """The project and its engine; alone with both who changes something."""
     runtime = deferred("perdure.runtime.deployment")
     found = runtime.load(project, os.environ, Path.cwd())
     async with runtime.open_engine(found.deploy) as engine:
-        yield found, engine
+        if not changes:
+            yield found, engine
+            return
+        with deferred("perdure.deploy.turnstile").alone(found.deploy.name, await engine.identity()):
+            yield found, engine
 
 
 # -- plan -------------------------------------------------------------------------------------------------------------
@@ -134,7 +138,7 @@ def apply(
 
 async def _apply(saved: Any, project: str | None, yes: bool) -> None:
     applying, rendering = deferred("perdure.deploy.applying"), deferred("perdure.deploy.rendering")
-    async with _deployment(project) as (found, engine):
+    async with _deployment(project, changes=True) as (found, engine):
         await _settle(found, engine, yes)
         shown = (await found.plan(engine)).plan
         if saved is not None:
@@ -221,7 +225,7 @@ def destroy(
 
 async def _destroy(project: str | None, purge: str | None, yes: bool) -> None:
     model = deferred("perdure.deploy.model")
-    async with _deployment(project) as (found, engine):
+    async with _deployment(project, changes=True) as (found, engine):
         real = await engine.read(model.Wanted(found.deploy.name))
         if not yes:
             _show_what_goes(real, purge)
@@ -322,7 +326,7 @@ def restart(names: Words = None, project: ProjectFile = None) -> None:
 
 async def _restart(names: Sequence[str], project: str | None) -> None:
     module = deferred("perdure.deploy.status")
-    async with _deployment(project) as (found, engine):
+    async with _deployment(project, changes=True) as (found, engine):
         containers = module.chosen(await engine.read(found.outline), names)
         await module.restart(engine, containers, tell=hint)
     say(f"{len(containers)} restarted, all of them well." if containers else "The project has no containers.")

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from perdure.clock import Clock, SystemClock
 from perdure.deploy.carrying import CarryFailed, Content, carry, content_of_volume
-from perdure.deploy.engine import Engine, EngineError, Life, Tell
+from perdure.deploy.engine import Engine, EngineError, Life, NameTaken, Tell
 from perdure.deploy.health import until_well
 from perdure.deploy.model import (
     DATA_FOLDER,
@@ -122,10 +122,12 @@ class _Applying:
 
     async def _create(self, container: Container) -> None:
         """One that does not become well is taken away again: another plan must show it as missing, not as done."""
-        await self._make(container, container.name)
         try:
+            await self._make(container, container.name)
             await self._engine.start(container.name)
             await self._well(container, container.name)
+        except NameTaken:
+            raise
         except BaseException:
             await asyncio.shield(self._take_away(container.name))
             raise
@@ -153,8 +155,11 @@ class _Applying:
         try:
             if copy is not None:
                 await self._make_room(copy)
-            # Before a copy: a successor that has never started has written nothing.
+            # Before a copy: a successor that has never started has written nothing. Whoever has made it is alone with both.
             await self._make(container, successor)
+            if copy is not None:
+                await copy.mark(self._engine)
+                self._marked.add(copy.container)
             self._tell(f"  {name}: drains and stops (up to its stop timeout)")
             await self._engine.stop(name)
             if copy is not None:
@@ -164,6 +169,8 @@ class _Applying:
             if copy is not None:
                 await unmark(self._engine, name)
             await self._well(container, successor)
+        except NameTaken:
+            raise
         except BaseException:
             self._tell(f"  {name}: its successor failed; the old one is put back")
             await asyncio.shield(self._put_back(container, copy, carried, started=started, before=before))
@@ -224,16 +231,13 @@ class _Applying:
         return content
 
     async def _make_room(self, copy: Copy) -> None:
-        """A volume that holds nothing, and the mark that says so: from then on whatever is in it is of the copy. One that is made says
-        whose data it is for."""
+        """A volume that holds nothing. One that is made says whose data it is for."""
         if not copy.made:
             await self._refuse_data(copy)
-        await copy.mark(self._engine)
-        self._marked.add(copy.container)
-        if copy.made:
-            volume = self._wanted.volume(copy.volume)
-            assert volume is not None, "data is carried into what is wanted"
-            await self._engine.create_volume(replace(volume, labels={**volume.labels, LABEL_CARRIED: copy.of}))
+            return
+        volume = self._wanted.volume(copy.volume)
+        assert volume is not None, "data is carried into what is wanted"
+        await self._engine.create_volume(replace(volume, labels={**volume.labels, LABEL_CARRIED: copy.of}))
 
     async def _refuse_data(self, copy: Copy) -> None:
         """What is there is never overwritten."""

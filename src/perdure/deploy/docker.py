@@ -17,7 +17,7 @@ import aiodocker
 import aiohttp
 
 from perdure.deploy import creation, inspection
-from perdure.deploy.engine import EngineError, EngineUnreachable, Life, Tell
+from perdure.deploy.engine import EngineError, EngineUnreachable, Life, NameTaken, Tell
 from perdure.deploy.inspection import Shown
 from perdure.deploy.model import (
     LABEL_PROJECT,
@@ -39,7 +39,7 @@ from perdure.failpoints import failpoint
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_GONE, _ALREADY = 404, 304
+_GONE, _ALREADY, _TAKEN = 404, 304, 409
 _NO_CONNECTION = 900
 _PIECE = 1 << 20
 _NO_NAME = "<none>:<none>"
@@ -97,6 +97,10 @@ class DockerEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._docker.close()
+
+    async def identity(self) -> str:
+        with _translated():
+            return str((await self._get("info"))["ID"])
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -307,8 +311,15 @@ class DockerEngine:
 
     @_place
     async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
-        with _translated():
-            await self._docker.containers.create(creation.container_body(container, values), name=name)
+        try:
+            with _translated():
+                await self._docker.containers.create(creation.container_body(container, values), name=name)
+        except EngineError as error:
+            if error.details.get("status") != _TAKEN:
+                raise
+            raise NameTaken(
+                f"There is a container {name} already: another apply is at work, or somebody made it. Wait, and make another plan."
+            ) from error
         for attachment in container.networks[1:]:
             await self.connect(name, attachment)
 

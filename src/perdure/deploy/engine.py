@@ -29,6 +29,12 @@ class EngineUnreachable(EngineError):
     code = "ENGINE_UNREACHABLE"
 
 
+class NameTaken(EngineError):
+    """There is a container of that name already: nothing was made."""
+
+    code = "NAME_TAKEN"
+
+
 @dataclass(frozen=True, slots=True)
 class Life:
     """How a container is at a moment. `health`: `healthy`, `unhealthy`, `starting`, or `none` without a health check."""
@@ -64,6 +70,10 @@ class Life:
 class Engine(Protocol):
     """Use as `async with`."""
 
+    async def identity(self) -> str:
+        """The same for whoever speaks to the same engine."""
+        ...
+
     async def read(self, wanted: Wanted) -> Real:
         """Everything with the project's label, and whatever has a wanted name."""
         ...
@@ -97,7 +107,7 @@ class Engine(Protocol):
         ...
 
     async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
-        """Made under `name`, not started."""
+        """Made under `name`, not started. Raises NameTaken."""
         ...
 
     async def update_container(self, container: Container) -> None:

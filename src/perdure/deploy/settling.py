@@ -1,7 +1,7 @@
 """What an apply that died has left, put right by the next one before anything else.
 
 Two things tell what had happened. A container `NAME.next` is a successor: once it was started its data is its own. A volume
-`NAME.carrying`, the mark, is there from before the first byte of a copy until its successor has started: as long as it is there and no
+`NAME.carrying`, the mark, is there from when the volume was found empty and before the first byte of a copy until its successor has started: as long as it is there and no
 successor was started, nobody has used the copy, and the one that it is of still has everything. So the copy may go.
 """
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import IO, Self
 
-from perdure.deploy.engine import EngineError, EngineUnreachable, Life, Tell
+from perdure.deploy.engine import EngineUnreachable, Life, NameTaken, Tell
 from perdure.deploy.model import (
     LABEL_PROJECT,
     TOKEN_FILE,
@@ -63,6 +63,9 @@ class MemoryEngine:
             tuple(each for each in self.containers.values() if here(each.name, each.labels)),
         )
 
+    async def identity(self) -> str:
+        return "memory"
+
     async def make_image(self, image: Image, tell: Tell) -> str:
         self.done.append(f"image {image.reference}")
         made = Image(image.reference, image.source, f"sha256:{len(self.images):064x}")
@@ -95,7 +98,7 @@ class MemoryEngine:
 
     async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
         if name in self.containers:
-            raise EngineError(f"The name {name} is taken.")
+            raise NameTaken(f"The name {name} is taken.")
         told = tuple(sorted(Variable.of(variable, value) for variable, value in values.items()))
         image = self.images[container.image].id
         self.containers[name] = replace(container, name=name, environment=told, image_id=image, running=False)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO
 
-from perdure.deploy.engine import EngineError, Life, Tell
+from perdure.deploy.engine import Life, NameTaken, Tell
 from perdure.deploy.model import DATA_FOLDER, Attachment, Container, HealthCheck, Image, Network, Real, Volume, Wanted
 
 Files = dict[str, str]
@@ -64,6 +64,9 @@ class MortalEngine:
             containers=tuple(replace(each.container, running=each.running) for each in self.held.values()),
         )
 
+    async def identity(self) -> str:
+        return "mortal"
+
     async def make_image(self, image: Image, tell: Tell) -> str:
         self._verb(f"image {image.reference}")
         return str(image.id)
@@ -96,7 +99,7 @@ class MortalEngine:
     async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
         self._verb(f"create {name}")
         if name in self.held:
-            raise EngineError(f"{name} is taken.")
+            raise NameTaken(f"{name} is taken.")
         self._made += 1
         old = self.real.container(container.name)
         real = replace(

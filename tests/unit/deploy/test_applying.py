@@ -178,6 +178,28 @@ async def _verbs(description: Description) -> list[str]:
     return engine.verbs
 
 
+@pytest.mark.parametrize("carries", [True, False])
+async def test_who_comes_second_touches_nothing_of_the_first(description: Description, carries: bool) -> None:
+    """Another apply, on another machine, has made its successor since this one's plan."""
+    engine = without_volume(description) if carries else MortalEngine(changed(realized(description), user="0"))
+    made = plan(description.wanted, await engine.read(description.wanted))
+    (server,) = description.wanted.containers
+    await engine.create_container(server, {}, name=f"{SERVER}.next")
+    before = dict(engine.held)
+    with pytest.raises(EngineError, match="is taken"):
+        await applying.apply(
+            made,
+            description.wanted,
+            description.values,
+            engine,
+            secrets={},
+            tell=lambda line: None,
+            clock=SystemClock(),
+        )
+    assert engine.held == before
+    assert engine.held[SERVER].running
+
+
 async def test_a_copy_whose_container_is_gone_is_kept_and_said(description: Description) -> None:
     whole = without_volume(description)
     await apply(whole, description)
