@@ -321,6 +321,7 @@ def _volumes(table: Table) -> Iterator[tuple[str, VolumeSettings]]:
 
 def _combinations(settings: Settings, deploy: DeploySettings) -> Iterator[str]:
     agents = [agent.name for agent in settings.agents]
+    yield from _about_gateway(settings, deploy)
     yield from _about_agents(agents, deploy)
     yield from _about_volumes(agents, deploy)
     for where, owner in _with_environment(deploy):
@@ -335,6 +336,16 @@ def _with_environment(
     yield "deploy", deploy
     yield from ((f"deploy.agents.{name}", agent) for name, agent in deploy.agents.items())
     yield from ((f"deploy.services.{name}", service) for name, service in deploy.services.items())
+
+
+def _about_gateway(settings: Settings, deploy: DeploySettings) -> Iterator[str]:
+    bind = deploy.gateway.bind
+    if ipaddress.ip_address(bind).is_unspecified and not (deploy.gateway.allowed_hosts or settings.allowed_hosts):
+        yield (
+            f'[deploy.gateway]: bind = "{bind}" publishes the port at every address, but who comes by one is refused: only the names of '
+            'the loopback are served. Say by which names and addresses it is reached, such as allowed_hosts = ["shop.example", '
+            '"192.0.2.10"], or let `bind` be the one address.'
+        )
 
 
 def _about_agents(agents: Sequence[str], deploy: DeploySettings) -> Iterator[str]:

@@ -238,6 +238,8 @@ REFUSED = {
     "[deploy]\ngateway = 1": "[deploy.gateway] must be a table",
     "deploy = 1": "[deploy] must be a table",
     "[deploy.gateway]\nport = 0": "`port` must be a whole number from 1",
+    '[deploy.gateway]\nbind = "0.0.0.0"': "Say by which names and addresses it is reached, such as allowed_hosts =",
+    '[deploy.gateway]\nbind = "::"': "only the names of the loopback are served",
     '[deploy.gateway]\ntoken_file = "none.txt"': "is not a file",
     '[deploy.gateway]\nmemory = "1k"': "must be a size of 6m or more",
     "[deploy.gateway]\nmemory = 512": 'such as "512m"',
@@ -262,6 +264,19 @@ def test_what_cannot_be_is_refused_with_what_to_write(load_here: Load, table: st
     (found,) = problems(load_here, f"{table}\n{AGENTS}")
     assert REFUSED[table] in found
     assert "abc123" not in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[deploy.gateway]\nbind = "0.0.0.0"\nallowed_hosts = ["shop.example"]',
+        'allowed_hosts = ["shop.example"]\n[deploy.gateway]\nbind = "::"',
+        '[deploy.gateway]\nbind = "192.0.2.10"',
+    ],
+)
+def test_a_port_may_be_at_an_address_that_is_served(load_here: Load, text: str) -> None:
+    _, deploy = load_here(f"{text}\n{AGENTS}")
+    assert deploy.gateway.bind in text
 
 
 @pytest.mark.parametrize("name", ["nats", "gateway"])
