@@ -24,9 +24,16 @@ describe("whether an agent can be asked", () => {
     expect(known.items[0]?.reach).toBe("reachable");
   });
 
+  it("is not asked of one that was forgotten", () => {
+    const after = reached(known, { agent: "helper", reach: "forgotten" });
+    expect(after?.items.map((each) => each.name)).toEqual(["shop"]);
+    expect(known.items).toHaveLength(2);
+  });
+
   it("is no news when it is known, and makes a new agent be read", () => {
     expect(reached(known, { agent: "helper", reach: "unreachable" })).toBe(known);
     expect(reached(known, { agent: "third", reach: "reachable" })).toBeUndefined();
+    expect(reached(known, { agent: "third", reach: "forgotten" })).toBe(known);
   });
 
   it("is as it was read where the server does not name the agent, and no question where there is nothing to read", () => {

@@ -4,12 +4,13 @@ import type { AgentsReply, Reach } from "./schema";
 
 export interface ReachNews {
   agent: string;
-  reach: Reach;
+  reach: Reach | "forgotten";
 }
 
 /** The same object when it is no news. Undefined when the agent is a new one: all of them are to be read. */
 export function reached(known: AgentsReply, { agent, reach }: ReachNews): AgentsReply | undefined {
   const before = known.items.find((each) => each.name === agent);
+  if (reach === "forgotten") return before ? { ...known, items: known.items.filter((each) => each !== before) } : known;
   if (!before) return undefined;
   if (before.reach === reach) return known;
   return { ...known, items: known.items.map((each) => (each === before ? { ...each, reach } : each)) };

@@ -7,6 +7,7 @@ import { useTitle } from "../app/useTitle";
 import { bytes, count, duration } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
+import { ForgetAgent } from "./ForgetAgent";
 import { type Metrics, turnCounts, useMetrics } from "./metrics";
 import styles from "./operator.module.css";
 import { Fact } from "./TurnFacts";
@@ -45,7 +46,7 @@ export default function ServerPage() {
         <h2>{t.server.agents}</h2>
         {agents?.items.length === 0 && <p className={styles.hint}>{t.chat.noAgent}</p>}
         {agents?.items.map((agent) => (
-          <Agent key={agent.name} agent={agent} />
+          <Agent key={agent.name} agent={agent} mayForget={me?.role === "operator"} />
         ))}
       </section>
       {server && <Workers workers={server.workers} away={away} />}
@@ -80,13 +81,14 @@ function Sentences({ title, items }: { title: string; items: readonly string[] |
   );
 }
 
-function Agent({ agent }: { agent: AgentReply }) {
+function Agent({ agent, mayForget }: { agent: AgentReply; mayForget: boolean }) {
   const t = useWords();
   return (
     <dl className={styles.facts}>
       <Fact name={t.turns.agent}>
         <bdi>{visible(agent.name)}</bdi>
-        {agent.default && ` (${t.server.standard})`} <AgentAway reach={agent.reach} />
+        {agent.default && ` (${t.server.standard})`} <AgentAway reach={agent.reach} />{" "}
+        {mayForget && agent.reach === "unreachable" && <ForgetAgent agent={agent.name} />}
       </Fact>
       {agent.model && <Fact name={t.server.model}>{visible(agent.model)}</Fact>}
       {agent.uncovered_tools.length > 0 && (

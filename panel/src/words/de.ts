@@ -396,5 +396,12 @@ export const de: Words = {
     you: "Du",
     role: { user: "Benutzer", operator: "Operator" },
     standard: "Standard",
+    forget: "Vergessen…",
+    forgetIt: "Vergessen",
+    forgetTitle: (agent) => `${agent} vergessen?`,
+    forgetText:
+      "Er verschwindet hier aus allen Listen, mit der Kopie seiner Unterhaltungen, Läufe und Fragen. Wer eine davon offen hat, erfährt, dass sie gelöscht ist.",
+    forgetStays:
+      "Beim Agenten wird nichts gelöscht: Startet er wieder, ist er mit allem zurück, was er hatte. Für immer: sein Volume oder seine Datei entfernen. Andere Gateways vergessen für sich.",
   },
 };

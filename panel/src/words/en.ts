@@ -397,6 +397,13 @@ export const en = {
     you: "You",
     role: { user: "user", operator: "operator" },
     standard: "standard",
+    forget: "Forget…",
+    forgetIt: "Forget it",
+    forgetTitle: (agent: string) => `Forget ${agent}?`,
+    forgetText:
+      "It leaves all lists here, with the copy of its conversations, turns and questions. Whoever has one of them open is told that it is deleted.",
+    forgetStays:
+      "At the agent nothing is deleted: when it starts again, it is back with all it had. For good, remove its volume or its file. Other gateways forget for themselves.",
   },
 };
 

@@ -128,6 +128,32 @@ def test_a_conversation_is_read_while_its_agent_is_away_and_what_is_sent_waits(
         expect(tab.locator("[data-reach], [data-line=unreachable]")).to_have_count(0)
 
 
+def test_an_agent_that_was_taken_away_is_forgotten_and_is_back_with_all_it_had_when_it_starts(
+    onlooker: Person, trio: ApartProcess
+) -> None:
+    page = onlooker.say("/say before")
+    until(page, "completed")
+    trio.stop()
+    second, third = (onlooker.tab(f"{onlooker.address}/server") for _ in range(2))
+    second.get_by_role("button", name="Forget…").click()
+    dialog = second.get_by_role("dialog", name="Forget demo?")
+    expect(dialog).to_contain_text("At the agent nothing is deleted")
+    dialog.get_by_role("button", name="Forget it").click()
+    for tab in (second, third):
+        expect(tab.get_by_role("button", name="Forget…")).to_have_count(0)
+        expect(tab.get_by_text("demo")).to_have_count(0)
+    expect(page.get_by_text("This conversation was deleted.")).to_be_visible()
+    assert trio.get("/api/agents").json() == {"items": []}
+    assert trio.get("/api/conversations").json()["items"] == []
+    trio.start()
+    expect(third.get_by_text("demo").first).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Agent", exact=True)).to_contain_text("before")
+    send(page, "/say after")
+    until(page, "completed")
+    nothing_failed(page)
+
+
 @pytest.mark.proof
 def test_a_turn_that_is_followed_no_more_has_not_failed_and_is_asked_for_again(
     onlooker: Person, trio: ApartProcess
