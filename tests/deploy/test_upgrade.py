@@ -174,6 +174,7 @@ async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Dep
     await deployment.until(parked["id"], lambda turn: turn["status"] == "completed")
 
 
+@pytest.mark.proof  # nine starts and six images: the death of an agent on NATS is tested by less in test_nats.py
 async def test_agents_nats_and_gateway_are_replaced_under_what_waits_and_what_runs(deployment: Deployment) -> None:
     nats, agent, gateway = (f"perdure-{deployment.name}-{word}" for word in ("nats", "agent-worker", "gateway"))
     deployment.write(transport="nats", step="2.5")  # long enough for NATS to be replaced under it, before its agent is
