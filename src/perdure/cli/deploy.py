@@ -160,6 +160,7 @@ async def _apply(saved: Any, project: str | None, yes: bool) -> None:
             tell=hint,
         )
         await _tell_address(found, engine, shown)
+        _tell_what_a_gateway_keeps(found, made.plan)
 
 
 async def _settle(found: Any, engine: Any, yes: bool) -> None:
@@ -184,6 +185,18 @@ async def _tell_address(found: Any, engine: Any, plan: Any) -> None:
     if link is not None:
         say(f"open     {address}{link} (once, within 10 minutes)")
     say(f"token    {found.token_file}")
+
+
+def _tell_what_a_gateway_keeps(found: Any, plan: Any) -> None:
+    """Of agents that were taken away."""
+    model, naming = deferred("perdure.deploy.model"), deferred("perdure.deploy.naming")
+    agents = f"{naming.container_name(found.deploy.name, model.Role.AGENT)}-"
+    gateway = next((each.name for each in found.outline.containers if each.role == model.Role.GATEWAY), None)
+    for action in plan.actions:
+        gone = action.subject is model.Subject.CONTAINER and action.kind is model.Kind.REMOVE
+        if gone and gateway is not None and action.name.startswith(agents):
+            name = action.name.removeprefix(agents)
+            hint(f"The gateway keeps its copy of {name} until: docker exec -it {gateway} perdure agents forget {name}")
 
 
 def _address(bind: str, port: int) -> str:

@@ -137,6 +137,15 @@ def test_apply_makes_everything_tells_where_it_is_and_has_nothing_left_to_do(
     assert "No changes" in again and "login" not in again
 
 
+def test_apply_says_how_the_gateway_forgets_an_agent_that_was_taken_away(perdure: Perdure, tmp_path: Path) -> None:
+    (tmp_path / "perdure.toml").write_text(f"{PROJECT}\n[agents.helper]\n")
+    assert "forget" not in ok(perdure("apply", "--yes"))
+    (tmp_path / "perdure.toml").write_text(PROJECT)
+    told = ok(perdure("apply", "--yes"))
+    assert f"docker exec -it {GATEWAY} perdure agents forget helper" in told
+    assert "forget shop" not in told
+
+
 def test_apply_asks_and_a_no_leaves_no_trace(perdure: Perdure, engine: MemoryEngine, tmp_path: Path) -> None:
     assert perdure("apply", answers="n\n").exit_code == 1
     assert engine.done == [] and engine.volumes == {}
