@@ -12,10 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-import apsw
-
 from perdure.failpoints import NATS_NAMES, PLACES
 from tests.crash.client import GONE, Api
+from tests.crash.journal import opened
 from tests.crash.people import Supervisor
 from tests.crash.scenarios import DECIDING, MAIN
 from tests.crash.server import Launcher, Server
@@ -59,7 +58,7 @@ class Gateway(Server):
     @property
     def waits_for(self) -> int:
         """How many turns it was told to wait for and has not seen the end of, by its file."""
-        connection = apsw.Connection(str(self.database), flags=apsw.SQLITE_OPEN_READONLY)
+        connection = opened(self.database)
         try:
             return int(next(iter(connection.execute("SELECT count(*) FROM dispatches")))[0])
         finally:

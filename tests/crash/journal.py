@@ -17,6 +17,7 @@ Row = Mapping[str, Any]
 
 MESSAGES = "SELECT id, kind, data, refs FROM items WHERE id IN (SELECT item_id FROM events WHERE item_id IS NOT NULL)"
 KINDS = ("null", "bytes", "bytearray", "msgpack")
+PATIENCE_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -37,9 +38,18 @@ class Journal:
         return [event for event in self.events if event["turn"] == turn and event["dropped_by"] is None]
 
 
+def opened(database: Path, *, writing: bool = False) -> apsw.Connection:
+    """The file of a server that may be running, starting or being killed: who has it for a moment is waited for."""
+    connection = apsw.Connection(
+        str(database), flags=apsw.SQLITE_OPEN_READWRITE if writing else apsw.SQLITE_OPEN_READONLY
+    )
+    connection.set_busy_timeout(PATIENCE_MS)
+    return connection
+
+
 def read_journal(database: Path) -> Journal:
     """Reads the file whole; runs SQLite's own integrity check first."""
-    connection = apsw.Connection(str(database))
+    connection = opened(database, writing=True)
     try:
         integrity = str(connection.pragma("integrity_check"))
         attempts: dict[str, list[Row]] = {}
@@ -85,7 +95,7 @@ def _events(connection: apsw.Connection) -> list[Row]:
 def uncertain_calls(database: Path) -> set[str]:
     """The keys of the `once` calls that are started and not recorded, and of whose start nobody has decided yet, of turns that
     the next life will drive: those whose attempts are not spent and whose cancel nobody asked for."""
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = opened(database)
     try:
         rows = connection.execute(
             "SELECT c.key FROM tool_calls c JOIN turns t ON t.id = c.turn WHERE c.state = 'started' "
@@ -100,7 +110,7 @@ def uncertain_calls(database: Path) -> set[str]:
 
 def leased_until(database: Path) -> float:
     """When the last lease of a running turn ends, Unix seconds; 0 when there is none."""
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = opened(database)
     try:
         row = next(iter(connection.execute("SELECT max(lease_expires_at) FROM turns WHERE status = 'running'")))
         return int(row[0] or 0) / 1e6
@@ -110,7 +120,7 @@ def leased_until(database: Path) -> float:
 
 def unfinished_turns(database: Path) -> list[tuple[Any, ...]]:
     """`(id, status, epoch, attempts without progress, not before)` of turns that are neither ended nor parked."""
-    connection = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = opened(database)
     try:
         statement = (
             "SELECT id, status, epoch, attempts_without_progress, not_before FROM turns "

@@ -16,7 +16,7 @@ from random import Random
 import apsw
 
 from perdure.failpoints import NAMES
-from tests.crash.journal import unfinished_turns
+from tests.crash.journal import opened, unfinished_turns
 from tests.crash.oracle import violations
 from tests.crash.people import Person, drop_someone, settle
 from tests.crash.records import History
@@ -177,7 +177,7 @@ def age_unclean_starts(database: Path) -> None:
     """A storm has more deaths in five minutes than the server tolerates before it stops re-driving: as if they were older."""
     if not database.exists():
         return
-    connection = apsw.Connection(str(database))
+    connection = opened(database, writing=True)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         if connection.pragma("user_version"):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import apsw
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 
@@ -24,6 +23,7 @@ from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
 from perdure.turns import Limits, NewTurn, Outcome, TurnStatus
 from tests.crash.graphs.parked import graph
+from tests.crash.journal import opened
 
 LEASE = timedelta(seconds=30)
 Write = Callable[[LeasedAttempt], Awaitable[object]]
@@ -146,7 +146,7 @@ def take_over(database: Path) -> int:
 
 def _content(path: Path) -> list[Any]:
     """All rows of all tables, as another connection sees them."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = opened(path)
     try:
         tables = [
             row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
