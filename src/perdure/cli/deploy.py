@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -145,22 +145,34 @@ async def _apply(saved: Any, project: str | None, yes: bool) -> None:
             rendering.check_fresh(saved, shown)
         _show(shown)
         if shown.empty:
+            await _tell_address(found, engine, shown)
             return
         if not yes:
             typer.confirm("Do this?", abort=True)
         token = await found.keep_token(engine)
         made = await found.plan(engine)
         rendering.check_fresh(shown, made.plan)
-        await applying.apply(
-            made.plan,
-            made.description.wanted,
-            made.description.values,
-            engine,
-            secrets={deferred("perdure.deploy.model").TOKEN_NAME: token},
-            tell=hint,
-        )
+        with _unfinished():
+            await applying.apply(
+                made.plan,
+                made.description.wanted,
+                made.description.values,
+                engine,
+                secrets={deferred("perdure.deploy.model").TOKEN_NAME: token},
+                tell=hint,
+            )
         await _tell_address(found, engine, shown)
         _tell_what_a_gateway_keeps(found, made.plan)
+
+
+@contextmanager
+def _unfinished() -> Iterator[None]:
+    """Says how to go on, also after Ctrl-C."""
+    try:
+        yield
+    except (PerdureError, asyncio.CancelledError):
+        hint("It is not finished. What was done stays, and another `perdure apply` goes on from there.", "yellow")
+        raise
 
 
 async def _settle(found: Any, engine: Any, yes: bool) -> None:

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from perdure.cli import deploy
-from perdure.deploy.engine import EngineUnreachable
+from perdure.deploy.engine import EngineError, EngineUnreachable
 from perdure.deploy.rendering import PlanStale
 from perdure.errors import BadRequest, ConfigurationError, NotFound
 from perdure.runtime import deployment
@@ -135,6 +135,22 @@ def test_apply_makes_everything_tells_where_it_is_and_has_nothing_left_to_do(
     assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
     again = ok(perdure("apply", "--yes"))
     assert "No changes" in again and "login" not in again
+    assert "Perdure  http://127.0.0.1:8700" in again and f"token    {token_file}" in again
+
+
+def test_an_apply_that_fails_in_the_middle_says_how_to_go_on(
+    perdure: Perdure, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(name: str) -> None:
+        raise EngineError("127.0.0.1:8700 is in use.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine, "start", refused)
+        failed = perdure("apply", "--yes")
+        assert isinstance(failed.exception, EngineError)
+        assert "another `perdure apply` goes on from there" in failed.output
+        assert "Perdure  http" not in failed.output
+    ok(perdure("apply", "--yes"))
 
 
 def test_apply_says_how_the_gateway_forgets_an_agent_that_was_taken_away(perdure: Perdure, tmp_path: Path) -> None:
