@@ -8,15 +8,17 @@ import json
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
+from perdure.clock import SystemClock
 from perdure.deploy.engine import EngineError
-from perdure.deploy.health import NotWell
-from perdure.deploy.model import Kind, Subject
+from perdure.deploy.health import NotWell, until_well
+from perdure.deploy.model import DATA_FOLDER, Kind, Mount, Subject, Volume
 from perdure.store.sqlite.migrations import known
 from tests.deploy.deployment import WAIT_SECONDS, Deployment
 from tests.releases import previous
@@ -47,9 +49,9 @@ USER 10001:10001
 """The previous version in the place of this one, over the packages of this one's lock."""
 
 
-def write(deployment: Deployment, *, image: str | None = None, orders: str = ORDERS) -> None:
+def write(deployment: Deployment, *, image: str | None = None, orders: str = ORDERS, more: str = "") -> None:
     (deployment.folder / "orders.py").write_text(orders)
-    deployment.write(step="1", more=AGENTS)
+    deployment.write(step="1", more=AGENTS + more)
     if image is not None:
         file = deployment.folder / "perdure.toml"
         file.write_text(file.read_text().replace("[deploy]\n", f'[deploy]\nimage = "{image}"\n'))
@@ -172,6 +174,44 @@ async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Dep
     )
     assert decided.status_code == 202, decided.text
     await deployment.until(parked["id"], lambda turn: turn["status"] == "completed")
+
+
+@pytest.mark.proof  # one start more of the previous version, and of this one
+async def test_the_volume_of_a_container_that_was_started_by_hand_is_used_as_it_is(deployment: Deployment) -> None:
+    write(deployment)
+    engine, described = deployment.engine, deployment.describe()
+    (server,), (network,) = described.wanted.containers, described.wanted.networks
+    volume = f"{deployment.name}-data"
+    by_hand = replace(
+        server,
+        name=f"{deployment.name}-by-hand",
+        image=await make_previous(deployment),
+        labels={},
+        mounts=(Mount(DATA_FOLDER, volume),),
+    )
+    values = {name: value for name, value in described.values.of[server.name].items() if "TOKEN" not in name}
+    await engine.create_network(network)
+    await engine.create_volume(Volume(volume))
+    await engine.create_container(by_hand, {**values, "PERDURE_TOKEN": deployment.token}, name=by_hand.name)
+    try:
+        await engine.start(by_hand.name)
+        await until_well(engine, by_hand.name, SystemClock())
+        running = await deployment.say("do the four-step job")
+        await until(lambda: labels_done(deployment, by_hand.name))
+        await engine.stop(by_hand.name)
+
+        write(deployment, more=f'[deploy.volumes.data]\nvolume = "{volume}"\nat = {{ worker = "{DATA_FOLDER}" }}\n')
+        await deployment.apply()
+
+        ended = await deployment.until(running["turn"], lambda turn: turn["status"] == "completed")
+        assert len(ended["attempts"]) == 2
+        assert await labels_done(deployment, server.name) == FOUR
+        assert (await deployment.plan()).actions == ()
+    finally:
+        await deployment.destroy()
+        await engine.stop(by_hand.name)
+        await engine.remove_container(by_hand.name)
+        await engine.remove_volume(volume)
 
 
 @pytest.mark.proof  # nine starts and six images: the death of an agent on NATS is tested by less in test_nats.py
