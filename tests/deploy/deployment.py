@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+import os
 import secrets
 import socket
+import sys
 import tarfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,11 @@ import httpx2
 
 from perdure.clock import SystemClock
 from perdure.deploy import applying
+from perdure.deploy.creation import LABEL_CARRIER
 from perdure.deploy.destroying import Destroyed, destroy
 from perdure.deploy.docker import DockerEngine
 from perdure.deploy.files import read_files
-from perdure.deploy.model import TOKEN_NAME, Plan, Real
+from perdure.deploy.model import DATA_FOLDER, TOKEN_NAME, Action, Container, Kind, Plan, Real, Subject
 from perdure.deploy.planner import plan
 from perdure.deploy.project import Description, Known, describe
 from perdure.deploy.settling import settle
@@ -39,11 +43,11 @@ model = "demo"
 name = "{name}"
 transport = "{transport}"
 base_image = "{base}"
-
+{image}
 [deploy.environment]
 PERDURE_DEMO_STEP_SECONDS = "{step}"
 PERDURE_DEMO_EFFECTS = "/data/effects.txt"
-
+{variables}
 [deploy.gateway]
 port = {port}
 {more}"""
@@ -68,10 +72,23 @@ class Deployment:
     nats_recipe: str = ""
     recipe: str = field(default_factory=recipe)
 
-    def write(self, *, transport: str | None = None, step: str = "0.1", more: str = "") -> None:
+    image: str | None = None
+    """Used as it is; None: built from the project."""
+
+    def write(
+        self, *, transport: str | None = None, step: str = "0.1", variables: str = "", more: str = "", port: int = 0
+    ) -> None:
+        """`variables`: more lines of [deploy.environment]; `more`: further tables; `port`: another than its own."""
         self.transport = transport or self.transport
         text = PROJECT.format(
-            name=self.name, transport=self.transport, base=self.base, step=step, port=self.port, more=more
+            name=self.name,
+            transport=self.transport,
+            base=self.base,
+            image=f'image = "{self.image}"\n' if self.image else "",
+            step=step,
+            variables=variables,
+            port=port or self.port,
+            more=more,
         )
         (self.folder / "perdure.toml").write_text(text)
 
@@ -99,6 +116,79 @@ class Deployment:
             tell=self.said.append,
         )
         return made
+
+    async def keep_image(self) -> None:
+        """Built now, and used as it is from then on: no change of the sources makes another one."""
+        (image,) = self.describe().wanted.images
+        await self.engine.make_image(image, self.said.append)
+        self.image = image.reference
+
+    async def apply_bare(self) -> Container:
+        """Makes the server as somebody without this tool may have: what is at /data lies in the container itself. The one that is
+        wanted instead."""
+        described = self.describe()
+        (container,) = described.wanted.containers
+        kept = tuple(each for each in container.mounts if each.target != DATA_FOLDER)
+        bare = replace(container, read_only=False, mounts=kept)
+        alone = replace(described.wanted, containers=(bare,))
+        (network,) = alone.networks
+        (image,) = alone.images
+        await self.engine.make_image(image, self.said.append)
+        await self.engine.create_network(network)
+        action = Action(Kind.CREATE, Subject.CONTAINER, bare.name, "By hand.")
+        await applying.apply(
+            Plan(alone.project, (action,), "", ""),
+            alone,
+            described.values,
+            self.engine,
+            secrets={TOKEN_NAME: self.token},
+            tell=self.said.append,
+        )
+        return container
+
+    async def start_command(self, *words: str, failpoints: str = "") -> asyncio.subprocess.Process:
+        """`perdure …` in the project's folder, as a person starts it. Its outputs are pipes."""
+        token = self.folder / ".perdure" / f"{self.name}.token"
+        token.parent.mkdir(exist_ok=True)
+        token.write_text(f"{self.token}\n")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PERDURE_")}
+        return await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("perdure")),
+            *words,
+            cwd=self.folder,
+            env={
+                **kept,
+                "NO_COLOR": "1",
+                "COLUMNS": "200",
+                **({"PERDURE_FAILPOINTS": failpoints} if failpoints else {}),
+            },
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+
+    async def command(self, *words: str, failpoints: str = "") -> tuple[int | None, str]:
+        """Its exit code (negative: the signal that killed it), and what it wrote."""
+        process = await self.start_command(*words, failpoints=failpoints)
+        told, _ = await process.communicate()
+        return process.returncode, told.decode()
+
+    async def leftovers(self) -> list[str]:
+        """Of applies that died: containers and volumes that nobody wants."""
+        described = self.describe().wanted
+        found = [
+            each for each in (await self.engine.read(described)).containers if described.container(each.name) is None
+        ]
+        mine = {each.name for each in described.volumes}
+        real = [each.name for each in (await self.engine.read(described)).volumes]
+        carriers = [
+            each["Names"][0]
+            for volume in real
+            for each in await self.engine._get(
+                "containers/json", all=1, filters={"label": [f"{LABEL_CARRIER}={volume}"]}
+            )
+        ]
+        return [*(each.name for each in found), *(name for name in real if name not in mine), *carriers]
 
     async def destroy(self, *, purge: str | None = None) -> Destroyed:
         return await destroy(self.engine, await self.real(), purge=purge, tell=self.said.append)
@@ -145,6 +235,11 @@ class Deployment:
     async def conversations(self) -> Sequence[str]:
         answer = await self.request("GET", "/api/conversations")
         return [each["id"] for each in answer.json()["items"]]
+
+    async def steps_done(self, container: str) -> list[tuple[str, str]]:
+        """(label, key) of each execution of a step that came to its end, in their order."""
+        lines = [json.loads(line) for line in await self.effects(container)]
+        return [(line["args"]["label"], line["key"]) for line in lines if line["tool"] == "slow_step"]
 
     async def effects(self, container: str) -> list[str]:
         """One line for each execution of a step that came to its end."""

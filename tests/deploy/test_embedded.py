@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from perdure.deploy import applying
 from perdure.deploy.docker import DockerEngine
 from perdure.deploy.engine import EngineUnreachable
-from perdure.deploy.model import DATA_FOLDER, TOKEN_NAME, Action, Kind, Plan, Subject
+from perdure.deploy.model import Kind, Subject
 from perdure.errors import BadRequest
 from tests.deploy.deployment import Deployment
 
@@ -47,24 +44,7 @@ async def test_a_deployment_is_made_from_nothing_and_a_second_plan_is_empty(depl
 
 
 async def test_a_missing_volume_is_planned_and_attached_with_what_the_container_had(deployment: Deployment) -> None:
-    described = deployment.describe()
-    (container,) = described.wanted.containers
-    (image,) = described.wanted.images
-    (network,) = described.wanted.networks
-    engine, kept = deployment.engine, tuple(each for each in container.mounts if each.target != DATA_FOLDER)
-    bare = replace(container, read_only=False, mounts=kept)
-    await engine.make_image(image, deployment.said.append)
-    await engine.create_network(network)
-    alone = replace(described.wanted, containers=(bare,))
-    action = Action(Kind.CREATE, Subject.CONTAINER, bare.name, "By hand.")
-    await applying.apply(
-        Plan(alone.project, (action,), "", ""),
-        alone,
-        described.values,
-        engine,
-        secrets={TOKEN_NAME: deployment.token},
-        tell=deployment.said.append,
-    )
+    container = await deployment.apply_bare()
     accepted = await deployment.say("hello")
     await deployment.until(accepted["turn"], lambda turn: turn["status"] == "completed")
 
