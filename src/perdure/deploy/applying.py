@@ -34,7 +34,7 @@ from perdure.deploy.model import (
 )
 from perdure.deploy.naming import NEXT
 from perdure.deploy.returning import stand_again
-from perdure.deploy.settling import Copy, take_name, unmark
+from perdure.deploy.settling import Copy, start_again, take_name, unmark
 
 Secrets = Mapping[str, str]
 """File name → content, for the volume of role `secrets`."""
@@ -151,7 +151,7 @@ class _Applying:
             raise EngineError(f"{name} is gone since the plan was made. Make another plan.")
         copy = None if carrying is None else self._copy(carrying, before.id, container.image)
         carried: Content | None = None
-        started = False
+        stopping = started = False
         try:
             if copy is not None:
                 await self._make_room(copy)
@@ -161,6 +161,7 @@ class _Applying:
                 await copy.mark(self._engine)
                 self._marked.add(copy.container)
             self._tell(f"  {name}: drains and stops (up to its stop timeout)")
+            stopping = True
             await self._engine.stop(name)
             if copy is not None:
                 carried = await self._carry(copy, owner=_owner(container))
@@ -173,19 +174,28 @@ class _Applying:
             raise
         except BaseException:
             self._tell(f"  {name}: its successor failed; the old one is put back")
-            await asyncio.shield(self._put_back(container, copy, carried, started=started, before=before))
+            await asyncio.shield(
+                self._put_back(container, copy, carried, stopping=stopping, started=started, before=before)
+            )
             raise
         await take_name(self._engine, successor, name)
 
     async def _put_back(
-        self, container: Container, copy: Copy | None, carried: Content | None, *, started: bool, before: Life
+        self,
+        container: Container,
+        copy: Copy | None,
+        carried: Content | None,
+        *,
+        stopping: bool,
+        started: bool,
+        before: Life,
     ) -> None:
         """The old one first: nothing about its successor may keep people from it."""
         if copy is not None and started:
             await unmark(self._engine, container.name)
         await self._take_away(f"{container.name}{NEXT}")
-        if before.running:
-            await self._engine.start(container.name)
+        if before.running and stopping:
+            await start_again(self._engine, container.name)
         was_well = before.running and not before.restarting and before.health != "unhealthy"
         if was_well and started and copy is None:  # else it has its data for itself
             values = self._values.of.get(container.name, {})

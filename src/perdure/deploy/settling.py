@@ -104,8 +104,7 @@ async def _successors(engine: Engine, real: Real, tell: Tell, clock: Clock) -> A
         if life is not None:
             await engine.stop(name)
             await engine.remove_container(name)
-        if await engine.life(old) is not None:
-            await engine.start(old)
+        await start_again(engine, old)
 
 
 async def _finish(engine: Engine, successor: str, name: str, tell: Tell, clock: Clock) -> bool:
@@ -130,8 +129,19 @@ async def _undo(engine: Engine, copy: Copy, tell: Tell) -> None:
     tell(
         f"{copy.container}: an apply was interrupted while its data was copied into the volume {copy.volume}; the copy is dropped"
     )
-    await engine.start(copy.container)
+    await start_again(engine, copy.container)
     await copy.drop(engine)
+
+
+async def start_again(engine: Engine, name: str) -> None:
+    """Of one that somebody was about to stop. It may still run and be on its way down: what an engine was asked it goes on with,
+    whoever asked is gone, and until then a start does nothing."""
+    life = await engine.life(name)
+    if life is None:
+        return
+    if life.running:
+        await engine.stop(name)
+    await engine.start(name)
 
 
 async def take_name(engine: Engine, successor: str, name: str) -> None:

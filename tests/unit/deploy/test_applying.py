@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -232,6 +233,36 @@ async def test_a_successor_that_does_not_become_well_is_taken_away_and_the_old_o
     engine.unwell.clear()
     await apply(engine, description)
     assert engine.data_of(SERVER) == DATA
+
+
+class Draining(MortalEngine):
+    """Whoever asks it first to stop the server is interrupted; the engine goes on with what it was asked."""
+
+    asked = leaving = False
+
+    async def stop(self, name: str, seconds: int | None = None) -> None:
+        if name == SERVER and not self.asked:
+            self.asked = self.leaving = True
+            raise asyncio.CancelledError
+        await super().stop(name, seconds)
+        self.leaving = self.leaving and name != SERVER
+
+    def drained(self) -> None:
+        if self.leaving:
+            self.held[SERVER].running = False
+
+
+async def test_an_apply_that_is_interrupted_while_the_old_one_drains_leaves_it_running(
+    description: Description,
+) -> None:
+    engine = Draining(changed(realized(description), user="0"))
+
+    with pytest.raises(asyncio.CancelledError):
+        await apply(engine, description)
+    engine.drained()
+
+    assert engine.held.keys() == {SERVER}
+    assert engine.held[SERVER].running
 
 
 async def test_a_copy_that_differs_is_not_used(description: Description) -> None:
