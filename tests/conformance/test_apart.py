@@ -58,7 +58,9 @@ class Scene:
     async def gateway(self, name: str = "gateway", *, deadline_seconds: float = 900.0) -> Seen:
         stack = AsyncExitStack()
         path = self._folder / f"{name}.db"
-        gateway = await stack.enter_async_context(gateway_apart(self.place, path, deadline_seconds=deadline_seconds))
+        gateway = await stack.enter_async_context(
+            gateway_apart(self.place, path, default=AGENT, deadline_seconds=deadline_seconds)
+        )
         self._gateways.push_async_callback(stack.aclose)
         await gateway.reaches(AGENT)
         return Seen(gateway, Port(gateway.agents, gateway.transport, self.world, self.agent.store), stack)
@@ -210,7 +212,7 @@ async def test_a_forgotten_agent_stays_forgotten_at_that_gateway_until_it_starts
     assert list(here.port.agents.agents()) == []
     await here.stop()
 
-    async with gateway_apart(scene.place, here.gateway.replica.path) as again:
+    async with gateway_apart(scene.place, here.gateway.replica.path, default=AGENT) as again:
         port = Port(again.agents, again.transport, scene.world, scene.agent.store)
         await eventually(lambda: again.directory.is_connected and again.follower._catching_up is None)
         assert list(port.agents.agents()) == []

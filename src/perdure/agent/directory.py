@@ -87,6 +87,9 @@ class Directory:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._connected = False
+        self._surveyed = asyncio.Event()
+        """Who is there has been asked, and had the time to answer: now, or before this process."""
+
         self._deciding = asyncio.Lock()
         """Held by who makes an agent known, and by who forgets one."""
 
@@ -100,6 +103,7 @@ class Directory:
         for name, document in (await self._replica.known_agents()).items():
             with suppress(PerdureError):  # of a version whose form is no longer known: it is met again
                 self._known[name] = _Known(from_json(Description, document), Reach.DISCONNECTED, 0.0, 0.0)
+                self._surveyed.set()
         self._spawn(self._look_after())
 
     async def close(self) -> None:
@@ -181,7 +185,9 @@ class Directory:
                 "when NATS is back."
             )
         if reach is Reach.REACHABLE:
-            raise AgentInUse(f"The agent {agent!r} is there: it would be met again at once. Stop it first, then forget it.")
+            raise AgentInUse(
+                f"The agent {agent!r} is there: it would be met again at once. Stop it first, then forget it."
+            )
 
     def is_gone(self, agent: str) -> bool:
         """Whether it is being forgotten, or was and has not been met since: then nothing of it may be kept."""
@@ -205,8 +211,14 @@ class Directory:
 
     @property
     def default(self) -> str | None:
-        """The agent of new conversations that name none: the only one, else the one that the setting names."""
-        return next(iter(self._known)) if len(self._known) == 1 else self._default
+        """The agent of new conversations that name none: the only one, else the one that the setting names. Until it is
+        `surveyed` one that was met may not be the only one."""
+        only = len(self._known) == 1 and self._surveyed.is_set()
+        return next(iter(self._known)) if only else self._default
+
+    async def surveyed(self) -> None:
+        """Returns when whoever is there has had the time to say so."""
+        await self._surveyed.wait()
 
     @property
     def is_connected(self) -> bool:
@@ -253,6 +265,9 @@ class Directory:
                 await self._meet_one(document, asked)
         except PerdureError as error:
             _log.warning("agents_not_discovered", error=error.message)
+            if isinstance(error, AgentUnavailable):
+                return  # asked again when NATS is back
+        self._surveyed.set()
 
     def _ask(self, agent: str) -> None:
         """Asks for a description, one question to an agent at a time. Names that nobody answers to are not asked without end."""

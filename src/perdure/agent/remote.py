@@ -44,7 +44,6 @@ class Waiting(Waits, Protocol):
         to hear no more."""
         ...
 
-
     def forget(self, agent: str) -> None:
         """Waits for no turn of this agent any more."""
         ...

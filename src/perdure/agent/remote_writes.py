@@ -74,7 +74,7 @@ class RemoteWrites:
             known, owning = await self._whereabouts.conversation(person, conversation)
             check_own(person, known, agent)
             return owning
-        await self._met()
+        await self._met(agent)
         chosen = agent or self._directory.default
         names = ", ".join(self._directory.reaches())
         if chosen is None:
@@ -83,20 +83,27 @@ class RemoteWrites:
             raise BadRequest(f"There is no agent {chosen!r} here. Agents of this server: {names}.")
         return chosen
 
-    async def _met(self) -> None:
-        """Returns when some agent is known. Raises AgentUnavailable when none was met in the time a person waits."""
-        if self._directory.reaches():
-            return
-        met = asyncio.Event()
-        stop = self._directory.observe(lambda name, reach: met.set())
+    async def _met(self, agent: str | None) -> None:
+        """Returns when some agent is known; where a message names none, not before it is known which is meant. Raises
+        AgentUnavailable when that took longer than a person waits."""
         try:
             async with asyncio.timeout(self._wait_seconds):
-                await met.wait()
+                await self._met_some()
+                if agent is None and self._directory.default not in self._directory.reaches():
+                    await self._directory.surveyed()
         except TimeoutError:
             where = "No agent has been met yet" if self._directory.is_connected else "This server has lost NATS"
             raise AgentUnavailable(
                 f"{where}: nothing was sent. Start one with `perdure agent`, or try again."
             ) from None
+
+    async def _met_some(self) -> None:
+        if self._directory.reaches():
+            return
+        met = asyncio.Event()
+        stop = self._directory.observe(lambda name, reach: met.set())
+        try:
+            await met.wait()
         finally:
             stop()
 

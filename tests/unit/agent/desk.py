@@ -99,7 +99,6 @@ class DeskFeed:
         for event in await self.replica.record(events, rows=[(agent, rows)]):
             self.transport.publish(event)
 
-
     @asynccontextmanager
     async def without(self, agent: str) -> AsyncIterator[None]:
         yield

@@ -237,10 +237,40 @@ async def test_the_only_agent_is_the_default_and_of_several_the_one_that_was_set
     office = Office(default="beta")
     await office.directory.open()
     await met(office, "alpha")
-    assert office.directory.default == "alpha"
+    await office.until(lambda: office.directory.default == "alpha")
     await met(office, "beta")
     assert [(info.name, info.default) for info in office.directory.agents()] == [("alpha", False), ("beta", True)]
     await office.directory.close()
+
+
+async def test_who_was_met_first_is_not_the_only_one_before_all_had_the_time_to_answer(office: Office) -> None:
+    """A message for the other one would go to it."""
+    last = asyncio.Event()
+
+    async def discover(*, within_seconds: float) -> AsyncIterator[Any]:
+        yield described("alpha")
+        await last.wait()
+        yield described("beta")
+
+    office.asks.discover = discover  # type: ignore[method-assign]
+    office.there("alpha")
+    await office.directory.connected()
+    await office.until(lambda: "alpha" in office.directory)
+    asked = asyncio.create_task(office.directory.surveyed())
+    await settled()
+    assert (office.directory.default, asked.done()) == (None, False)
+    last.set()
+    await asked
+    assert (office.directory.default, set(office.directory.reaches())) == (None, {"alpha", "beta"})
+
+
+async def test_the_only_one_of_before_is_the_default_at_once(office: Office) -> None:
+    await met(office, "alpha")
+    await office.directory.surveyed()
+    again = Office(office.kept)
+    await again.directory.open()
+    assert again.directory.default == "alpha"
+    await again.directory.close()
 
 
 async def test_of_several_agents_none_is_the_default_unless_it_was_set(office: Office) -> None:
@@ -278,7 +308,8 @@ async def test_one_that_is_away_is_forgotten_and_met_anew_by_its_news(office: Of
     await met(office, "alpha", "beta")
     office.away("beta")
     await forget(office, "beta")
-    assert (set(office.directory.reaches()), office.directory.default) == ({"alpha"}, "alpha")
+    assert set(office.directory.reaches()) == {"alpha"}
+    await office.until(lambda: office.directory.default == "alpha")
     assert office.directory.is_gone("beta")
     assert office.seen[-1] == ("beta", Reach.UNREACHABLE)
     office.there("beta")

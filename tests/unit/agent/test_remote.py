@@ -266,6 +266,26 @@ class TestWriting:
         with pytest.raises(AgentUnavailable):
             await desk.port.cancel(ME, accepted.turn)
 
+    async def test_a_message_to_nobody_by_name_does_not_go_to_whom_a_fresh_gateway_met_first(
+        self, tmp_path: Path
+    ) -> None:
+        async with open_desk(tmp_path, "alpha", "beta", met=False) as desk:
+            last, discover = asyncio.Event(), desk.asks.discover
+
+            async def slow(*, within_seconds: float) -> AsyncIterator[Any]:
+                async for each in discover(within_seconds=within_seconds):
+                    yield each
+                    await last.wait()
+
+            desk.asks.discover = slow  # type: ignore[method-assign]
+            await desk.directory.connected()
+            sending = asyncio.create_task(desk.send("hello"))
+            while "alpha" not in desk.directory:
+                await asyncio.sleep(0)
+            last.set()
+            with pytest.raises(BadRequest, match="alpha, beta"):
+                await sending
+
     async def test_of_several_agents_one_must_be_named_unless_a_default_is_set(self, tmp_path: Path) -> None:
         async with open_desk(tmp_path, "alpha", "beta") as desk:
             with pytest.raises(BadRequest, match="alpha, beta"):
