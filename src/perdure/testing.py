@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 
@@ -49,4 +50,9 @@ class FakeClock:
     @property
     def sleeping(self) -> int:
         """How many sleeps wait for the clock now."""
-        return sum(not waiter.done() for _, waiter in self._sleepers)
+        return len(self.pending)
+
+    @property
+    def pending(self) -> Sequence[float]:
+        """Seconds that each of these sleeps has left, the shortest first."""
+        return sorted(due - self._monotonic for due, waiter in self._sleepers if not waiter.done())

@@ -304,9 +304,8 @@ async def test_an_approval_that_nobody_gives_in_time_is_denied_and_the_turn_goes
         accepted = await house.send("call restart:web look:a")
         (card,) = await parked(house, accepted)
         assert card.expires_at is not None
-        await eventually(lambda: house.worker.running == 0 and not house.worker._expiring.is_set())
+        await eventually(lambda: house.worker.running == 0 and 600 in clock.pending)
         clock.advance(599)
-        await eventually(lambda: clock.sleeping > 0)
         assert (await house.turn(accepted)).status is TurnStatus.PARKED
         clock.advance(1)
         await house.until(accepted, TurnStatus.COMPLETED)
