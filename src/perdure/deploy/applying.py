@@ -173,7 +173,7 @@ class _Applying:
         except NameTaken:
             raise
         except BaseException:
-            self._tell(f"  {name}: its successor failed; the old one is put back")
+            self._tell(f"  {name}: not replaced; the old one is put back")
             await asyncio.shield(
                 self._put_back(container, copy, carried, stopping=stopping, started=started, before=before)
             )
