@@ -32,7 +32,7 @@ from perdure.deploy.model import (
     Wanted,
 )
 from perdure.deploy.progress import follow_build
-from perdure.deploy.refusals import refusal
+from perdure.deploy.refusals import refusal, unreachable
 from perdure.deploy.sources import arguments, write_context
 from perdure.failpoints import failpoint
 
@@ -44,7 +44,6 @@ _NO_CONNECTION = 900
 _PIECE = 1 << 20
 _NO_NAME = "<none>:<none>"
 _FOR_EVER = aiohttp.ClientTimeout(total=None, sock_read=None)
-_UNREACHABLE = "The Docker engine does not answer ({why}). Start it, let this user reach its socket, or name another one with DOCKER_HOST."
 
 
 @contextlib.contextmanager
@@ -53,10 +52,10 @@ def _translated() -> Iterator[None]:
         yield
     except aiodocker.DockerError as error:
         if error.status == _NO_CONNECTION:
-            raise EngineUnreachable(_UNREACHABLE.format(why=error.message)) from error
+            raise EngineUnreachable(unreachable(error.message)) from error
         raise EngineError(refusal(error.message), details={"status": error.status}) from error
     except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-        raise EngineUnreachable(_UNREACHABLE.format(why=error or type(error).__name__)) from error
+        raise EngineUnreachable(unreachable(str(error) or type(error).__name__)) from error
 
 
 def _place(verb: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -84,7 +83,7 @@ class DockerEngine:
         try:
             self._docker = aiodocker.Docker(self._host)
         except (AssertionError, ValueError, aiodocker.DockerError) as error:
-            raise EngineUnreachable(_UNREACHABLE.format(why=str(error) or "there is no socket of it")) from error
+            raise EngineUnreachable(unreachable(str(error) or "there is no socket of it")) from error
         try:
             with _translated():
                 await self._docker.version()

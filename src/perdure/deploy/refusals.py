@@ -8,6 +8,11 @@ _PORT_TAKEN = re.compile(r"address already in use|port is already allocated|port
 _ADDRESS = re.compile(r"(?:\d+\.\d+\.\d+\.\d+|\[[0-9a-f:]+\]):\d+")
 
 
+_VIA = re.compile(r"Cannot connect to Docker Engine via (\S+) ")
+_INNERMOST = re.compile(r"\[([^\[\]]+)\]+$")
+_UNREACHABLE = "The Docker engine does not answer ({why}). Start it, let this user reach its socket, or name another one with DOCKER_HOST."
+
+
 def refusal(message: str) -> str:
     said = message.strip()
     if _PORT_TAKEN.search(said):
@@ -17,3 +22,12 @@ def refusal(message: str) -> str:
             "[deploy.gateway] another `port`; then apply again."
         )
     return f"Docker refused: {said}"
+
+
+def unreachable(message: str) -> str:
+    """The client's words are nested: where it looked is kept, and what the system said there."""
+    via, why = _VIA.match(message), _INNERMOST.search(message)
+    if via is None or why is None:
+        return _UNREACHABLE.format(why=message)
+    said = "nothing listens there" if why[1].startswith("Connect call failed") else why[1]
+    return _UNREACHABLE.format(why=f"{via[1]}: {said}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perdure.deploy.refusals import refusal
+from perdure.deploy.refusals import refusal, unreachable
 
 TAKEN = {
     "driver failed programming external connectivity on endpoint x (85): Error starting userland proxy: listen tcp4 "
@@ -26,3 +26,19 @@ def test_a_port_that_is_taken_says_which_and_what_to_do(said: str) -> None:
 
 def test_anything_else_is_told_as_it_is() -> None:
     assert refusal("no such image\n") == "Docker refused: no such image"
+
+
+AWAY = {
+    "Cannot connect to Docker Engine via unix:///run/docker.sock [Cannot connect to unix socket /run/docker.sock ssl:default "
+    "[No such file or directory]]": "(unix:///run/docker.sock: No such file or directory)",
+    "Cannot connect to Docker Engine via tcp://127.0.0.1:1 [Cannot connect to host 127.0.0.1:1 ssl:default [Connect call failed "
+    "('127.0.0.1', 1)]]": "(tcp://127.0.0.1:1: nothing listens there)",
+    "Server disconnected": "(Server disconnected)",
+}
+
+
+@pytest.mark.parametrize("said", AWAY)
+def test_an_engine_that_is_away_is_named_with_what_the_system_said(said: str) -> None:
+    told = unreachable(said)
+    assert AWAY[said] in told
+    assert "DOCKER_HOST" in told
