@@ -20,11 +20,13 @@ from typing import IO
 import apsw
 
 from perdure.deploy.engine import Engine, EngineError
+from perdure.deploy.model import DATABASE, GATEWAY_DATABASE
 from perdure.store.sqlite.backup import COUNTED
 from perdure.store.sqlite.database import APPLICATION_ID, Connection, scalar
 
 _PIECE = 1 << 20
 _WHOLE = "ok"
+_OURS = frozenset({DATABASE.rpartition("/")[2], GATEWAY_DATABASE.rpartition("/")[2]})
 
 
 class CarryFailed(EngineError):
@@ -132,6 +134,10 @@ def _rows(name: str, file: Path) -> Mapping[str, int] | None:
             }
         finally:
             connection.close()
+    except apsw.NotADBError as error:
+        if name.rpartition("/")[2] not in _OURS:
+            return None
+        raise CarryFailed(f"{name} is damaged ({error}). Put back a backup with `perdure restore` first.") from error
     except apsw.Error as error:
         raise CarryFailed(
             f"{name} cannot be read ({error}). Put back a backup with `perdure restore` first."

@@ -69,6 +69,14 @@ def test_a_damaged_database_is_not_carried(tmp_path: Path) -> None:
         examine(packed(tmp_path))
 
 
+def test_a_file_that_is_no_database_is_damage_under_our_name_alone(tmp_path: Path) -> None:
+    (tmp_path / "keys.db").write_text("of another program, whatever it is " * 99)
+    assert examine(packed(tmp_path)).rows == {}
+    (tmp_path / "gateway.db").write_text("no database any more " * 99)
+    with pytest.raises(CarryFailed, match=r"data/gateway\.db is damaged"):
+        examine(packed(tmp_path))
+
+
 def test_what_is_no_database_of_ours_is_a_file_like_others(tmp_path: Path) -> None:
     other = apsw.Connection(str(tmp_path / "other.db"))
     other.execute("CREATE TABLE turns (id)")
