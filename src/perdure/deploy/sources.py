@@ -18,6 +18,9 @@ from perdure.deploy.engine import EngineError
 from perdure.deploy.model import PROJECT_FOLDER, Build
 
 PACKAGE = Path(__file__).parents[1]
+_CARRIED = Path("deploy") / "sources"
+"""Where a wheel has what lies beside the package in a checkout."""
+
 _BESIDE = ("Dockerfile", "LICENSE", "README.md", "pyproject.toml", "requirements.lock")
 _NATS = {"Dockerfile": "nats.Dockerfile", "nats.lock": "nats.lock"}
 _LOCKED = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
@@ -67,9 +70,11 @@ def arguments(build: Build) -> Mapping[str, str]:
 
 
 def _of_program() -> dict[str, Path]:
-    beside = _beside()
+    """Of an installed Perdure the same as of the checkout it was made from."""
+    beside, carried = _beside(), PACKAGE / _CARRIED
     found = {name: beside / name for name in _BESIDE}
-    return found | {f"src/perdure/{file.relative_to(PACKAGE).as_posix()}": file for file in _files(PACKAGE)}
+    own = (file for file in _files(PACKAGE) if not file.is_relative_to(carried))
+    return found | {f"src/perdure/{file.relative_to(PACKAGE).as_posix()}": file for file in own}
 
 
 def _of_nats() -> dict[str, Path]:
@@ -95,7 +100,7 @@ def _plain(name: str) -> str:
 
 
 def _beside() -> Path:
-    for folder in (PACKAGE.parent.parent, PACKAGE / "deploy" / "sources"):
+    for folder in (PACKAGE.parent.parent, PACKAGE / _CARRIED):
         if all((folder / name).is_file() for name in _BESIDE):
             return folder
     raise EngineError(

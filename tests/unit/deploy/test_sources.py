@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from perdure.deploy import sources
 from perdure.deploy.engine import EngineError
 from perdure.deploy.model import Build
 from perdure.deploy.sources import recipe, write_context
@@ -77,6 +80,20 @@ def test_a_wheelhouse_without_anything_for_the_image_is_refused_with_how_to_fill
 
     with pytest.raises(EngineError, match=rf"none of the packages that nats\.lock names.*-d {tmp_path}"):
         names(Build("nats", BASE), tmp_path)
+
+
+def test_an_installed_perdure_makes_the_images_of_its_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Laid out as pyproject.toml says what a wheel carries."""
+    checkout, of_checkout = sources._beside(), recipe()
+    carried = tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    shutil.copytree(sources.PACKAGE, tmp_path / "perdure")
+    for name, place in carried["force-include"].items():
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        shutil.copy(checkout / name, tmp_path / place)
+    monkeypatch.setattr(sources, "PACKAGE", tmp_path / "perdure")
+
+    assert sources._beside() == tmp_path / "perdure" / "deploy" / "sources"
+    assert recipe() == of_checkout
 
 
 def test_a_recipe_has_one_digest() -> None:
