@@ -98,7 +98,8 @@ def example(base_image: str, wheelhouse: Path, tmp_path: Path) -> Iterator[Examp
     project.write_text(text)
     yield made
     made.type(f"perdure destroy --yes --purge-data {NAME}")
-    made.type(f"docker image ls --quiet 'perdure-{NAME}-*' | sort -u | xargs --no-run-if-empty docker image rm --force")
+    images = made.type(f"docker image ls --format '{{{{.Repository}}}}:{{{{.Tag}}}}' 'perdure-{NAME}-*'").split()
+    made.type(f"docker image rm {' '.join(images)}" if images else "true")
 
 
 def test_the_example_shows_a_job_that_outlives_the_restart_of_its_container(example: Example) -> None:
