@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+
+import pytest
 
 from perdure.deploy.model import Kind, Subject
 from perdure.deploy.status import standings
@@ -47,3 +50,55 @@ async def test_an_agent_that_is_killed_finishes_its_turn_and_hands_made_changes_
     await deployment.apply()
     assert (await deployment.plan()).actions == ()
     assert all(each.well for each in await standings(deployment.engine, described.wanted, await deployment.real()))
+
+
+CRASHING = """
+import os
+for name in os.listdir("/proc"):
+    if name.isdigit() and open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[1] == "1":
+        os.kill(int(name), 9)
+"""
+"""Kills what the container's init has started: the engine starts such a container again by itself."""
+
+
+async def deed(deployment: Deployment, container: str, what: str) -> None:
+    """What is not undone by the engine itself is undone by an apply, which finds it."""
+    engine = deployment.engine
+    if what == "restart":
+        await engine.restart(container)
+    elif what == "crash":
+        await engine._run(container, ("python3", "-c", CRASHING))
+    else:
+        await engine._ask(f"containers/{container}/{what}", "POST")
+        (action,) = (await deployment.plan()).actions
+        assert (action.name, [change.attribute for change in action.changes]) == (container, ["running"])
+        (standing,) = [
+            each
+            for each in await standings(engine, deployment.describe().wanted, await deployment.real())
+            if each.container == container
+        ]
+        assert standing.state == ("paused" if what == "pause" else "down")
+        await deployment.apply()
+
+
+@pytest.mark.proof
+async def test_whatever_is_done_to_a_container_by_hand_a_running_turn_ends_with_each_step_once(
+    deployment: Deployment,
+) -> None:
+    deployment.write(transport="nats", step="1")
+    await deployment.apply()
+    nats, agent, gateway = (f"perdure-{deployment.name}-{word}" for word in ("nats", "agent-worker", "gateway"))
+    said = []
+    for container in (agent, gateway, nats):
+        for what in ("restart", "crash", "kill", "stop", "pause"):
+            accepted = await deployment.say("do the four-step job")
+            said.append(accepted["conversation"])
+            await deployment.until(accepted["turn"], lambda turn: len(turn["calls"]) >= 1)
+            await deed(deployment, container, what)
+            await deployment.until(accepted["turn"], lambda turn: turn["status"] == "completed")
+            steps = await deployment.steps_done(agent)
+            done = Counter(steps)
+            assert set(done.values()) == {1}, (container, what, done)
+            assert len(steps) == 4 * len(said), (container, what, steps)
+    assert sorted(await deployment.conversations()) == sorted(said)
+    assert (await deployment.plan()).actions == ()
