@@ -64,7 +64,7 @@ crash: $(VENV)/dev.stamp ## only the crash suite
 engine: $(VENV)/dev.stamp $(PAGE) ## deployments on a real Docker engine (minutes; Linux, root)
 	@$(BIN)/python -m pytest -q tests/deploy -m "not proof"
 
-proof: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part)
+proof: $(VENV)/dev.stamp $(VENV)/nats-other.stamp $(PAGE) ## the full numbers, written to docs/durability.md (KILLS=1000 SEED=1 ONLY=part; ONLY=deploy needs a Docker engine)
 	@$(BIN)/python -m tests.crash.proof --kills $(KILLS) --seed $(SEED) $(if $(ONLY),--only $(ONLY))
 	@$(BIN)/python -m pytest -q -m proof tests/acceptance/panel
 

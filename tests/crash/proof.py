@@ -21,6 +21,8 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from perdure.deploy.docker import DockerEngine
+from perdure.deploy.engine import EngineUnreachable
 from perdure.failpoints import NAMES, NATS_NAMES
 from tests.crash.apart import apart_crossed, apart_plans, try_apart
 from tests.crash.apartstorm import Begin, apart_cycles
@@ -47,6 +49,16 @@ SUITE = {
     "seeded defects, each caught": ("test_defects.py", ""),
     "the oracle's own tests": ("test_oracle.py", ""),
 }
+
+DEPLOYED = {
+    "what a plan compares, each thing changed by hand, and each only spelled otherwise": ("test_plan.py", "", False),
+    "`perdure apply` killed before and after each step of a replacement, a turn running": ("test_killed.py", "running", True),
+    "the same where data is carried into a volume": ("test_killed.py", "carries", True),
+    "applies, a destroy and a restart at the same time": ("test_killed.py", "mix", False),
+    "agent, gateway and NATS restarted, crashed, killed, stopped, paused by hand, a turn running": ("test_nats.py", "whatever", False),
+    "successors that cannot start, data that cannot be carried": ("test_failures.py", "", False),
+}  # fmt: skip
+"""What, tests, words that choose among them, whether each is a death."""
 
 ON_NATS = "nats:"
 """Before the name of a trial: on three processes."""
@@ -226,7 +238,24 @@ async def suite(kills: int, seed: int) -> list[Line]:
     return [await asyncio.to_thread(_pytest, what, files, words, kills, seed) for what, (files, words) in SUITE.items()]
 
 
-def _pytest(what: str, files: str, words: str, kills: int, seed: int) -> Line:
+async def deployments(kills: int, seed: int) -> list[Line]:
+    """`perdure plan` and `apply` on the Docker engine of this machine. Nothing where none answers."""
+    try:
+        async with DockerEngine():
+            pass
+    except EngineUnreachable as error:
+        print(f"NOTHING OF DEPLOYMENTS IS PROVED HERE: {error.message}")
+        return []
+    lines = []
+    for what, (file, words, deadly) in DEPLOYED.items():
+        line = await asyncio.to_thread(_pytest, what, f"../deploy/{file}", words, kills, seed, marks="")
+        if deadly:
+            line.deaths = line.trials.partition(" ")[0]
+        lines.append(line)
+    return lines
+
+
+def _pytest(what: str, files: str, words: str, kills: int, seed: int, *, marks: str = "not proof") -> Line:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="perdure-proof-") as folder:
         report = Path(folder) / "report.xml"
@@ -238,7 +267,7 @@ def _pytest(what: str, files: str, words: str, kills: int, seed: int) -> Line:
             "PERDURE_PROOF_SEED": str(seed),
             "PERDURE_PROOF_EXAMPLES": str(EXAMPLES),
         }
-        chosen = ["-m", "not proof", *(["-k", words] if words else []), "--timeout", "3600"]
+        chosen = ["-m", marks, *(["-k", words] if words else []), "--timeout", "3600"]
         done = subprocess.run(
             [*command, *chosen], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )
@@ -262,6 +291,7 @@ PARTS: Mapping[str, Callable[[int, int], Awaitable[list[Line]]]] = {
     "histories": histories,
     "nats": apart,
     "suite": suite,
+    "deploy": deployments,
 }
 
 
@@ -304,6 +334,8 @@ async def prove(names: list[str], kills: int, seed: int) -> list[Line]:
     proved: list[Line] = []
     for name in names:
         lines = await PARTS[name](kills, seed)
+        if not lines:
+            continue
         print(text := table(lines, name, kills, seed), flush=True)
         write(name, text)
         proved += lines

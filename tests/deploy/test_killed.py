@@ -106,6 +106,26 @@ async def test_an_apply_that_is_killed_while_it_carries_data_is_ended_by_the_nex
     await ended_well(deployment, turn, conversations)
 
 
+@pytest.mark.proof
+async def test_an_apply_that_is_killed_while_the_old_one_drains_under_a_running_turn(deployment: Deployment) -> None:
+    """The engine goes on with what it was asked, so the old one is about to go down when the next apply begins."""
+    await deployment.keep_image()
+    deployment.write(step="2")
+    await deployment.apply()
+    turn, conversations = await busy(deployment)
+    deployment.write(step="0.2")
+    first = await deployment.start_command("apply", "--yes")
+    assert first.stdout is not None
+    async with asyncio.timeout(WAIT_SECONDS):
+        while b"drains and stops" not in await first.stdout.readline():
+            pass
+        while (await deployment.request("GET", "/api/readyz")).status_code == 200:
+            pass
+    first.kill()
+    await first.communicate()
+    await ended_well(deployment, turn, conversations)
+
+
 async def test_two_that_change_one_deployment_do_not_mix(deployment: Deployment) -> None:
     """One stands still in its middle, its old container down: nobody else settles or destroys under it."""
     await deployment.keep_image()
