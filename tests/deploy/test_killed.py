@@ -8,6 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 
+import httpx2
 import pytest
 
 from perdure.failpoints import DEPLOY_PLACES
@@ -119,11 +120,18 @@ async def test_an_apply_that_is_killed_while_the_old_one_drains_under_a_running_
     async with asyncio.timeout(WAIT_SECONDS):
         while b"drains and stops" not in await first.stdout.readline():
             pass
-        while (await deployment.request("GET", "/api/readyz")).status_code == 200:
+        while await ready(deployment):
             pass
     first.kill()
     await first.communicate()
     await ended_well(deployment, turn, conversations)
+
+
+async def ready(deployment: Deployment) -> bool:
+    try:
+        return (await deployment.request("GET", "/api/readyz")).status_code == 200
+    except httpx2.TransportError:
+        return False
 
 
 async def test_two_that_change_one_deployment_do_not_mix(deployment: Deployment) -> None:
