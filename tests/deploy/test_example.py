@@ -24,7 +24,7 @@ from tests.deploy.deployment import free_port
 EXAMPLE = Path(__file__).parents[2] / "examples" / "docker-durable"
 NAME = "docker-durable"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 500
 PATIENCE_MS = 120_000
 
 
