@@ -164,9 +164,8 @@ def forget(connection: apsw.Connection, agent: str, *, by: str, now: datetime) -
 def _remove_all(connection: apsw.Connection, agent: str) -> list[str]:
     """The conversations that are gone."""
     gone = [str(row["conversation"]) for row in COPIES.all(connection, "conversations_of_agent", agent=agent)]
-    for conversation in gone:
-        _remove(connection, conversation)
-    for name in ("deletions_forget", "audit_forget", "audit_notes_forget"):
+    copy = ("words_of_agent_forget", "conversations_of_agent_delete")
+    for name in (*copy, "deletions_forget", "audit_forget", "audit_notes_forget"):
         COPIES.run(connection, name, agent=agent)
     return gone
 

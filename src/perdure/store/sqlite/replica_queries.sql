@@ -68,6 +68,15 @@ ON CONFLICT (conversation) DO UPDATE SET change = excluded.change
 -- All that was copied of an agent.
 SELECT conversation FROM copied_conversations WHERE agent = :agent
 
+-- words_of_agent_forget --
+-- Nothing of an agent is found any more. In one statement: the index writes its pages anew after each.
+DELETE FROM words WHERE rowid IN (
+    SELECT s.doc FROM searchable s JOIN copied_conversations c ON c.conversation = s.conversation WHERE c.agent = :agent)
+
+-- conversations_of_agent_delete --
+-- All that was copied of an agent, with all that belongs to it.
+DELETE FROM conversations WHERE id IN (SELECT conversation FROM copied_conversations WHERE agent = :agent)
+
 -- deletion --
 -- When a conversation was deleted.
 SELECT change FROM copied_deletions WHERE conversation = :conversation
