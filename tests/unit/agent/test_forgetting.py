@@ -199,6 +199,22 @@ async def test_who_comes_back_is_copied_wholly_with_what_was_before_and_what_cam
     assert len((await office.port.approvals(BOSS, limit=9, cursor=None)).items) == 1
 
 
+async def test_a_copy_whose_agent_is_in_no_list_can_be_forgotten_too(office: Office) -> None:
+    """What it told of itself is of a version that nobody understands any more."""
+    attempt = await office.running()
+    await office.gateway.replica.keep_agent("writer", {"form": "of long ago"})
+    office.station.silent = True
+    await office.persister.stop()
+    await office.gateway.close()
+    again = await _open(office.air, office.gateway, office.station)
+    office.persister = again.persister
+    await eventually(lambda: again.gateway.directory.is_connected)
+    assert again.port.agents() == []
+    assert (await again.gateway.replica.turn(None, attempt.turn.id)).id == attempt.turn.id
+    await again.port.forget(BOSS, "writer")
+    assert await again.nothing()
+
+
 async def test_lists_are_told_that_it_is_forgotten_and_that_it_is_back(office: Office) -> None:
     stream = await office.port.changes(BOSS, after=None)
     told = [await anext(stream)]
