@@ -186,6 +186,9 @@ class FakeAgents:
         failed = failure if self.status is TurnStatus.FAILED else None
         return make_turn(turn, conversation, owner, self.status, ended_at=ended, failure=failed, input=self.said)
 
+    async def forget(self, person: Person, agent: str) -> None:
+        self._asked("forget", person=person, agent=agent)
+
     def agents(self) -> Sequence[AgentInfo]:
         return [AgentInfo("agent", "message", "demo", True, self.problems, self.uncovered)]
 

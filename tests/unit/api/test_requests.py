@@ -10,7 +10,16 @@ import pytest
 
 from perdure.api import schemas, shapes
 from perdure.api.auth import ADMIN
-from perdure.errors import CardDecided, NotReady, PerdureError, StorageError, StorageFull
+from perdure.errors import (
+    AgentInUse,
+    AgentUnavailable,
+    CardDecided,
+    NotFound,
+    NotReady,
+    PerdureError,
+    StorageError,
+    StorageFull,
+)
 from perdure.events import EventKind
 from perdure.turns import DecisionKind, TurnStatus, Verdict
 
@@ -503,3 +512,21 @@ async def test_a_wrong_method_is_answered_with_every_method_of_the_path(
     response = await client.request(method, path)
     assert (response.status_code, response.headers["Allow"]) == (405, allowed)
     assert method == "HEAD" or allowed in response.json()["message"]
+
+
+async def test_an_agent_is_forgotten_by_its_name(client: httpx2.AsyncClient, agents: FakeAgents) -> None:
+    response = await client.delete("/api/agents/an%2Fold%20one")
+    assert response.status_code == 404  # no name of an agent has a slash
+    response = await client.delete("/api/agents/shop-2")
+    assert (response.status_code, response.content) == (204, b"")
+    assert [(asked["person"], asked["agent"]) for asked in agents.asked("forget")] == [(ADMIN, "shop-2")]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(NotFound, 404), (AgentInUse, 409), (AgentUnavailable, 503), (StorageFull, 507)]
+)
+async def test_an_agent_that_is_not_forgotten_stays_for_a_reason(
+    client: httpx2.AsyncClient, agents: FakeAgents, error: type[PerdureError], status: int
+) -> None:
+    agents.fails_with = error("The reason.")
+    assert refusal(await client.delete("/api/agents/shop"), status, error.code) == "The reason."
