@@ -100,15 +100,22 @@ def _missing(wanted: Wanted, real: Real) -> Iterator[str]:
 
 
 def _losing(wanted: Wanted, real: Real) -> Iterator[str]:
-    names = {container.name for container in wanted.containers}
     for container in real.containers:
-        if container.name in names or container.name.endswith(NEXT):
+        if container.name.endswith(NEXT) or container.role not in WITH_DATABASE or container.data is not None:
             continue
-        if container.role in WITH_DATABASE and container.data is None:
+        successor = wanted.container(container.name)
+        if successor is None:
             yield (
                 f"The project does not have {container.name} any more, but its {DATA_FOLDER} {_lies(container)} and would be lost. "
                 f"Put it back into the project file and apply: its data is then carried into a volume, which stays when it goes. "
                 f"Or, if nobody needs it: docker rm -f {container.name}"
+            )
+        elif successor.data is not None and successor.data.kind != "volume":
+            yield (
+                f"{DATA_FOLDER} of {container.name} {_lies(container)} and would be lost: into a folder of the machine nothing is "
+                f"carried. Stop it and copy it there (docker stop {container.name}; docker cp {container.name}:{DATA_FOLDER}/. "
+                f"{successor.data.source}; the files must be those of user {successor.user}), then docker rm {container.name} and apply. "
+                "Or take `folder` out of its [deploy.volumes] table: then it is carried into a volume."
             )
 
 
@@ -224,6 +231,10 @@ def _container(wanted: Container, all_wanted: Wanted, real: Real, renewed: froze
         reason = f"{_names(fixed)} cannot be changed while it lives."
         if carry is not None:
             reason += f" Its {DATA_FOLDER} {_lies(found)} and is carried into the volume {carry.volume}."
+        elif _left_behind(wanted, found):
+            reason += (
+                f" Its {DATA_FOLDER} {_lies(found)} and stays there: into a folder of the machine nothing is carried."
+            )
         yield Action(Kind.REPLACE, Subject.CONTAINER, wanted.name, reason, tuple(changes), carry)
     elif changes:
         down = [change for change in changes if change.attribute == "running"]
@@ -258,6 +269,18 @@ def _carry(wanted: Container, found: Container, real: Real) -> CarryData | None:
     if found.data is not None and (found.data.kind, found.data.source) == (mount.kind, mount.source):
         return None
     return CarryData(found.name, mount.source, volume_exists=real.volume(mount.source) is not None)
+
+
+def _left_behind(wanted: Container, found: Container) -> bool:
+    """Whether its successor begins in a folder that the tool does not fill."""
+    had, wants = found.data, wanted.data
+    return (
+        wanted.role in WITH_DATABASE
+        and wants is not None
+        and wants.kind != "volume"
+        and had is not None
+        and (had.kind, had.source) != (wants.kind, wants.source)
+    )
 
 
 def _lies(container: Container) -> str:

@@ -602,6 +602,19 @@ def test_a_claimed_volume_gets_what_the_container_has_in_itself(described: Descr
     assert action.carry_data == CarryData(SHOP, "shop-files", volume_exists=True)
 
 
+def test_what_lies_in_a_container_is_not_left_behind_for_a_folder_of_the_machine(described: Describe) -> None:
+    project = described(
+        '[deploy]\ntransport = "nats"\n[deploy.volumes.files]\nat = { shop = "/data" }\nfolder = "/srv/shop"'
+    )
+    with pytest.raises(
+        ConfigurationError, match=rf"{SHOP} lies in the container itself.*docker cp {SHOP}:/data/\. /srv/shop"
+    ):
+        plan(project.wanted, changed(realized(project), SHOP, mounts=()))
+    action = only(plan(project.wanted, changed(realized(project), SHOP, mounts=(Mount("/data", SHOP_DATA),))).actions)
+    assert action.carry_data is None
+    assert f"lies in the volume {SHOP_DATA} and stays there" in action.reason
+
+
 def test_a_volume_of_somebody_else_that_is_not_there_cannot_be_planned(described: Describe) -> None:
     project = described('[deploy.volumes.files]\nat = { shop = "/files" }\nvolume = "shop-files"')
     with pytest.raises(ConfigurationError, match="docker volume create shop-files"):
