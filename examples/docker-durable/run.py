@@ -47,6 +47,10 @@ class Failed(Exception):
     """What happened, and what to do."""
 
 
+class CommandFailed(Failed):
+    """It has said why."""
+
+
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
@@ -55,17 +59,21 @@ def perdure(*arguments: str, fine: tuple[int, ...] = (0,)) -> str:
     reaches it once, from here, so that it can put in order what it was doing."""
     print(f"\n$ perdure {' '.join(arguments)}", flush=True)
     command = [sys.executable, "-m", "perdure", *arguments]
-    with subprocess.Popen(command, cwd=HERE, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:  # noqa: S603
+    with subprocess.Popen(  # noqa: S603 -- our own command
+        command, cwd=HERE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
         assert process.stdout is not None
         try:
             printed = [_shown(line) for line in process.stdout]
             code = process.wait()
         except KeyboardInterrupt:
             process.send_signal(signal.SIGINT)
-            process.wait()
+            for line in process.stdout:
+                _shown(line)
             raise
     if code not in fine:
-        raise Failed(f"`perdure {' '.join(arguments)}` ended with exit code {code}; what it printed says why.")
+        why = printed[-1].strip() if printed else "It printed nothing."
+        raise CommandFailed(f"perdure {' '.join(arguments)} ended with exit code {code}. {why}")
     return "".join(printed)
 
 
@@ -211,11 +219,11 @@ def attempt() -> tuple[int, str]:
     except KeyboardInterrupt:
         return INTERRUPTED, "Interrupted."
     except (Failed, httpx2.HTTPError) as error:
-        print(f"\n{error}", flush=True)
-        with contextlib.suppress(Failed, KeyboardInterrupt):
-            if there("container"):
-                perdure("logs", "--tail", "20")
-        return 1, "FAILED. To look at what is left of it, run this again with --keep."
+        if not isinstance(error, CommandFailed):
+            print(f"\n{error}", flush=True)
+            with contextlib.suppress(Failed, KeyboardInterrupt):
+                perdure("logs", "worker", "--tail", "20")
+        return 1, f"FAILED. {error}\nTo look at what is left of it, run this again with --keep."
     return (
         0,
         "OK. The container was restarted in the middle of the job; the job was completed, and each step took effect once.",
