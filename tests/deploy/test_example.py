@@ -61,7 +61,7 @@ class Example:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "run.py", *arguments],
+            [sys.executable, "walkthrough.py", *arguments],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
@@ -146,7 +146,7 @@ def test_ctrl_c_takes_everything_away_again(example: Example) -> None:
 
 def test_without_an_engine_it_says_how_to_get_one() -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE / "run.py")],
+        [sys.executable, str(EXAMPLE / "walkthrough.py")],
         env=environment(DOCKER_HOST="unix:///nonexistent/docker.sock"),
         capture_output=True,
         text=True,

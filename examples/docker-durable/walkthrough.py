@@ -1,6 +1,6 @@
 """An agent, NATS and a gateway in containers; the agent's is restarted in the middle of a job, and the job finishes all the same.
 
-python examples/docker-durable/run.py [--keep]
+python examples/docker-durable/walkthrough.py [--keep]
 """
 
 from __future__ import annotations
