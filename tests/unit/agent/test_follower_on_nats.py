@@ -13,6 +13,8 @@ import pytest
 from perdure.agent.streams import Streams
 from perdure.errors import NotReady, StorageError
 from perdure.events import Event, EventKind, Fold, FoldedTurn, Frame, Gone, Reset
+from perdure.store.sqlite.replica import SQLiteReplica
+from perdure.store.sqlite.store import SQLiteStore
 from perdure.transport.base import SlowWatcher
 from perdure.turns import ENDED, NewTurn
 from tests.conformance.apart import AgentApart, GatewayApart, Place, agent_apart, gateway_apart
@@ -110,9 +112,17 @@ class Scene:
         }:
             return False
         for conversation in theirs:
-            if await store.events(conversation.id) != await replica.events(conversation.id):
+            if await all_events(store, conversation.id) != await all_events(replica, conversation.id):
                 return False
         return await store.turn_counts(None) == await replica.turn_counts(None)
+
+
+async def all_events(store: SQLiteStore | SQLiteReplica, conversation: str) -> list[Event]:
+    """However many there are: a page of them has an end."""
+    found: list[Event] = []
+    while page := await store.events(conversation, after=found[-1].seq if found else 0):
+        found += page
+    return found
 
 
 class Person:
@@ -158,8 +168,10 @@ class Person:
         return found
 
     async def shows_the_journal(self) -> bool:
-        """Of every turn since the first that was seen whole."""
-        expected = Fold().apply_all(await self.scene.agent.store.events(self.conversation)).turns
+        """Of every turn since the first that was seen whole. Raises what ended the watching."""
+        if self.task.done():
+            self.task.result()
+        expected = Fold().apply_all(await all_events(self.scene.agent.store, self.conversation)).turns
         shown = Fold().apply_all(self.frames).turns
         later = list(expected)[list(expected).index(next(iter(shown))) + 1 :] if shown else ["nothing yet"]
         return all(_shown(shown.get(turn)) == _shown(expected.get(turn)) for turn in later)
