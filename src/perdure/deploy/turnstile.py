@@ -26,15 +26,39 @@ def alone(project: str, engine: str, folder: Path | None = None) -> Iterator[Non
     """`engine`: the id of the engine. The lock is this user's, whatever folder the project is in. Raises DeploymentBusy."""
     word = hashlib.sha256(f"{engine}\0{project}".encode()).hexdigest()[:16]
     path = (folder or Path(tempfile.gettempdir())) / f"perdure-apply-{os.getuid()}-{word}.lock"
+    descriptor = _held(path, project)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise DeploymentBusy(f"The lock {path} cannot be opened: {error.strerror}. Remove it and try again.") from error
-    try:
-        _take(descriptor, project)
         yield
     finally:
+        path.unlink(missing_ok=True)  # before it is let go
         os.close(descriptor)
+
+
+def _held(path: Path, project: str) -> int:
+    while True:
+        descriptor = _open(path)
+        try:
+            _take(descriptor, project)
+            if _is_there(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # whoever held it has removed it: it keeps nobody from anything
+
+
+def _open(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DeploymentBusy(f"The lock {path} cannot be opened: {error.strerror}. Remove it and try again.") from error
+
+
+def _is_there(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _take(descriptor: int, project: str) -> None:
