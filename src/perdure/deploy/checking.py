@@ -26,7 +26,7 @@ def missing_files(settings: Settings, deploy: DeploySettings, files: ProjectFile
             if not files.holds(path):
                 yield (
                     f"[agents.{agent.name}] `{key}` names {path}, which would not be in the image: it must be a file in "
-                    f"{files.folder} that `exclude` of [deploy] does not name and whose name does not begin with a dot."
+                    f"{files.folder} that `exclude` of [deploy] does not name and that is not left out always (hidden files, data, keys: docs/deploy.md)."
                 )
 
 

@@ -15,10 +15,17 @@ from perdure.errors import ConfigurationError
 
 LEFT_OUT = (
     *("__pycache__", "node_modules", "venv", "*.pyc"),
-    *("*.db", "*.db-*", "*.log"),
-    *("*.token", "*.pem", "*.key", "*.creds", "*.nk"),
+    *(f"*.{ending}{more}" for ending in ("db", "sqlite", "sqlite3") for more in ("", "-*", ".*")),
+    "*.log",
+    *("*.token", "*.pem", "*.key", "*.creds", "*.nk", "*.p12", "*.pfx", "*.jks", "*.env", "*.env.*"),
+    *(
+        f"id_{kind}{more}"
+        for kind in ("rsa", "dsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk")
+        for more in ("", "[.-]*")
+    ),
 )
-"""Names of files and folders beside hidden ones (`.git`, `.env`, `.venv`): what is made again, what is data, what is secret."""
+"""Names of files and folders beside hidden ones (`.git`, `.env`, `.venv`): what is made again, what is data (with the copies that an
+upgrade or a restore makes of it: `perdure.db.schema-2.bak`), what is secret. docs/deploy.md says them."""
 
 PLAN_HEAD = b'{\n  "perdure_plan": '
 """How a file of `perdure plan --out` begins. It is left out, too: to keep a plan changes no image."""

@@ -36,6 +36,28 @@ def test_neither_secrets_nor_data_nor_what_is_made_again_goes_along(folder: Path
     assert read_files(folder).paths == ("data/rates.csv", "notebooks/a.ipynb", "perdure.toml", "tools.py")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("perdure.db.schema-2.bak", "perdure.db.replaced-1", "perdure.db-journal", "perdure.db.undoing"),
+        *("data.sqlite", "data.sqlite-wal", "data.sqlite3", "data.sqlite3-shm", "data.sqlite.bak"),
+        *("secrets.env", "secrets.env.local", "id_rsa", "id_rsa.bak", "id_ed25519", "id_ecdsa_sk"),
+        *("tls.p12", "tls.pfx", "tls.jks"),
+    ],
+)
+def test_copies_of_a_database_and_keys_stay(folder: Path, name: str) -> None:
+    before = read_files(folder)
+    (folder / "data" / name).write_text("not for an image")
+    (folder / name).write_text("not for an image")
+    assert read_files(folder) == before
+
+
+@pytest.mark.parametrize("name", ["id_map.py", "id_rsa_loader.py", "environment.py", "db.py", "sqlite.sql"])
+def test_what_is_only_named_like_them_goes_along(folder: Path, name: str) -> None:
+    (folder / name).write_text("part of the project")
+    assert name in read_files(folder).paths
+
+
 @pytest.mark.parametrize("glob", ["notebooks", "notebooks/", "notebooks/*", "*.ipynb"])
 def test_what_is_excluded_stays(folder: Path, glob: str) -> None:
     assert "notebooks/a.ipynb" not in read_files(folder, [glob]).paths
