@@ -94,7 +94,8 @@ class Deployment:
 
     def describe(self) -> Description:
         settings, deploy = load_deployment(None, {}, self.folder)
-        return describe(settings, deploy, Known({}, read_files(self.folder), self.recipe, self.token, self.nats_recipe))
+        files = read_files(self.folder, project=settings.project)
+        return describe(settings, deploy, Known({}, files, self.recipe, self.token, self.nats_recipe))
 
     async def real(self) -> Real:
         return await self.engine.read(self.describe().wanted)

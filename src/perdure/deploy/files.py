@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from perdure.errors import ConfigurationError
 
@@ -35,11 +37,14 @@ MANY_BYTES = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ProjectFiles:
-    """`files`: (path relative to `folder`, digest of its content and of whether it can be executed), sorted. Of a project file the
-    digest is of what it says, without the table `[deploy]`: no image needs to be built anew for another port or limit."""
+    """`files`: (path relative to `folder`, digest of its content and of whether it can be executed), sorted. Of the project file the
+    digest is of what it says without the table `[deploy]`, which does not go into an image: none needs to be built anew for another
+    port or limit, and none keeps a value that was taken out of it."""
 
     folder: Path
     files: tuple[tuple[str, str], ...] = ()
+    project: str = ""
+    """The project file, among them by this path."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -54,8 +59,11 @@ class ProjectFiles:
         return any(each == inner or each.startswith(f"{inner}/") for each in self.paths)
 
 
-def read_files(folder: Path, exclude: Sequence[str] = (), *, without: Sequence[Path] = ()) -> ProjectFiles:
-    """`exclude`: globs on names and on paths relative to `folder`; `without`: files and folders that must not be in an image.
+def read_files(
+    folder: Path, exclude: Sequence[str] = (), *, without: Sequence[Path] = (), project: Path | None = None
+) -> ProjectFiles:
+    """`exclude`: globs on names and on paths relative to `folder`; `without`: files and folders that must not be in an image;
+    `project`: the project file, in `folder`.
     Blocks. Raises ConfigurationError where a file cannot be read, a link leads out of the folder, or the whole is larger than 1 GB."""
     unwanted = {path.resolve() for path in without}
     found, size = [], 0
@@ -69,12 +77,12 @@ def read_files(folder: Path, exclude: Sequence[str] = (), *, without: Sequence[P
                     f"The project's files in {folder} are more than 1 GB, the last of them {path}: name in `exclude` of "
                     "[deploy] what does not belong into an image."
                 )
-            digest = _digest_of_project(path) if path.parent == folder and path.suffix == ".toml" else _digest(path)
+            digest = _digest_of_project(path) if path == project else _digest(path)
             found.append((path.relative_to(folder).as_posix(), digest))
     except OSError as error:
         place = error.filename or folder
         raise ConfigurationError(f"{place} cannot be read for the image ({error.strerror}).") from error
-    return ProjectFiles(folder, tuple(sorted(found)))
+    return ProjectFiles(folder, tuple(sorted(found)), "" if project is None else project.name)
 
 
 def _walk(folder: Path, patterns: Sequence[str], unwanted: Set[Path]) -> Iterator[Path]:
@@ -129,6 +137,38 @@ def _digest_of_project(path: Path) -> str:
         return _digest(path)
     content.pop("deploy", None)
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
+
+
+def without_deploy(text: str) -> str:
+    """A project file without its table `[deploy]` and what is in it, comments too; all else is as it was, to the letter. Raises
+    ValueError where that is no TOML."""
+    kept, table = list[str](), ""
+    for statement, said in _statements(text):
+        if statement.lstrip().startswith("["):
+            table = next(iter(said))
+        if (table or next(iter(said), "")) != "deploy":
+            kept.append(statement)
+    content = tomllib.loads(text)
+    content.pop("deploy", None)
+    left = "".join(kept)
+    if repr(tomllib.loads(left)) != repr(content):  # not the values: `nan` is not equal to itself
+        raise ValueError(
+            "the table [deploy] cannot be told from the rest: write it as [deploy], apart from other tables"
+        )
+    return left
+
+
+def _statements(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Headers, assignments, empty lines and comments, each with what it says by itself: as few lines as are TOML."""
+    begun = ""
+    for line in io.StringIO(text, newline="\n"):
+        begun += line
+        try:
+            said = tomllib.loads(begun)
+        except ValueError:
+            continue
+        yield begun, said
+        begun = ""
 
 
 def _digest(path: Path) -> str:

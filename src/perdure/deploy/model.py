@@ -179,6 +179,9 @@ class Build:
     files: tuple[str, ...] = ()
     """Relative to `folder`, with `/`: copied into /app, owned by root, readable by everybody."""
 
+    project: str = ""
+    """The one of `files` that is copied without its table `[deploy]`."""
+
     texts: tuple[tuple[str, str], ...] = ()
     """Made files, (absolute path in the image, content). Never a secret."""
 

@@ -341,7 +341,7 @@ class _Describing:
         if given is not None:
             return self._taken(given)
         project = self._known.files
-        build = Build("perdure", self._deploy.base_image, project.folder, project.paths)
+        build = Build("perdure", self._deploy.base_image, project.folder, project.paths, project.project)
         return self._built(build, role, agent, project.files)
 
     def _bare_image(self, role: Role) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from perdure.deploy.engine import EngineError
+from perdure.deploy.files import without_deploy
 from perdure.deploy.model import PROJECT_FOLDER, Build
 
 PACKAGE = Path(__file__).parents[1]
@@ -51,17 +52,27 @@ def write_context(build: Build, into: IO[bytes], *, wheelhouse: Path | None = No
         )
     files |= wheels
     if build.folder is not None:
-        files |= {f"root{PROJECT_FOLDER}/{name}": build.folder / name for name in build.files}
+        files |= {f"root{PROJECT_FOLDER}/{name}": build.folder / name for name in build.files if name != build.project}
     try:
         with tarfile.open(fileobj=into, mode="w") as tar:
             for name, file in files.items():
                 with file.open("rb") as content:
                     mode = file.stat().st_mode
                     _add(tar, name, content, file.stat().st_size, executable=bool(mode & 0o100))
-            for place, text in build.texts:
+            for place, text in (*build.texts, *_project_file(build)):
                 _add(tar, f"root{PurePosixPath(place)}", io.BytesIO(text.encode()), len(text.encode()))
     except OSError as error:
         raise EngineError(f"The image cannot be built: {error.filename}: {error.strerror}.") from error
+
+
+def _project_file(build: Build) -> Iterator[tuple[str, str]]:
+    """Without what it says about the deployment: that may hold a value that was taken out of it since the image was built."""
+    if build.folder is not None and build.project in build.files:
+        path = build.folder / build.project
+        try:
+            yield f"{PROJECT_FOLDER}/{build.project}", without_deploy(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise EngineError(f"The image cannot be built: {path}: {error}.") from error
 
 
 def arguments(build: Build) -> Mapping[str, str]:

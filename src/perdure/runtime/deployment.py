@@ -81,7 +81,7 @@ class Deployment:
     def _known(self, token: str | None) -> Known:
         """Who builds nothing needs no sources."""
         not_in_images = [self.token_file, *([self.deploy.wheelhouse] if self.deploy.wheelhouse else [])]
-        files = read_files(self.folder, self.deploy.exclude, without=not_in_images)
+        files = read_files(self.folder, self.deploy.exclude, without=not_in_images, project=self.settings.project)
         on_nats = self.deploy.transport == "nats"
         return Known(
             self.environ,

@@ -41,7 +41,7 @@ def described(tmp_path: Path) -> Describe:
         (tmp_path / "perdure.toml").write_text(f"{table}\n{agents}")
         given = {"XDG_DATA_HOME": str(tmp_path / "data"), **(environ or {})}
         settings, deploy = load_deployment(None, given, tmp_path)
-        known = Known(given, read_files(tmp_path, deploy.exclude), "recipe", token)
+        known = Known(given, read_files(tmp_path, deploy.exclude, project=settings.project), "recipe", token)
         return describe(settings, deploy, known)
 
     return from_table

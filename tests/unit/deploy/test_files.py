@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.deploy.files import read_files
+from perdure.deploy.files import read_files, without_deploy
 from perdure.errors import ConfigurationError
 
 
@@ -84,13 +84,61 @@ def test_content_and_mode_are_in_the_digests(folder: Path) -> None:
 def test_another_deployment_of_the_same_project_has_the_same_files(folder: Path) -> None:
     def files(text: str) -> object:
         (folder / "perdure.toml").write_text(text)
-        return read_files(folder)
+        return read_files(folder, project=folder / "perdure.toml")
 
     before = files('port = 1\n[deploy.gateway]\nport = 8700\n[agents.shop]\nmodel = "demo"\n')
     assert files('port = 1\n[deploy]\nname = "other"\n[agents.shop]\nmodel = "demo"  # as before\n') == before
     assert files('port = 2\n[agents.shop]\nmodel = "demo"\n') != before
     assert files('port = 1\n[agents.shop]\nmodel = "other"\n') != before
     assert files("port = = 1") != before
+
+
+def test_another_file_with_such_a_table_is_a_file_like_any(folder: Path) -> None:
+    """It goes into the image as it is."""
+
+    def files(text: str) -> object:
+        (folder / "tool.toml").write_text(text)
+        return read_files(folder, project=folder / "perdure.toml")
+
+    assert files("[deploy]\nregion = 1\n") != files("[deploy]\nregion = 2\n")
+
+
+def test_of_a_project_file_all_but_the_table_deploy_is_left_to_the_letter() -> None:
+    text = (
+        """port = 1 # here
+words = '''
+[deploy]
+'''
+
+[deploy] # to be left out
+environment = { KEY = "old-value" }
+# KEY = "older-value"
+texts = [
+  "[agents.none]",
+  """
+        + '"""\n[agents.none]\n"""'
+        + """,
+]
+[ agents . shop ]   # stays
+model = "demo"\r
+limit = nan
+[ "deploy" . gateway ]
+port = 9000
+[[deploy.more]]
+x = 1
+[agents.shop.deploy]
+stays = true
+[other]
+deploy = "stays"
+"""
+    )
+    assert without_deploy(text) == (
+        "port = 1 # here\nwords = '''\n[deploy]\n'''\n\n[ agents . shop ]   # stays\nmodel = \"demo\"\r\nlimit = nan\n"
+        '[agents.shop.deploy]\nstays = true\n[other]\ndeploy = "stays"\n'
+    )
+    assert without_deploy("a = 1") == "a = 1"
+    assert without_deploy('a = 1\ndeploy.name = "x"\ndeploy.gateway = { port = 1 }\nb = 2\n') == "a = 1\nb = 2\n"
+    assert without_deploy('deploy = { name = "x" }\n') == ""
 
 
 def test_it_knows_what_it_holds(folder: Path) -> None:

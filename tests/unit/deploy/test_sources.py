@@ -38,6 +38,24 @@ def test_an_image_is_made_from_our_sources_and_the_files_of_the_project(tmp_path
     assert not [name for name in found if "secret.token" in name or "__pycache__" in name]
 
 
+def test_what_the_project_file_says_of_the_deployment_stays_out_of_the_image(tmp_path: Path) -> None:
+    """A value that is taken out of it must not stay where nothing builds anew."""
+    (tmp_path / "perdure.toml").write_text(
+        '[agents.shop]\nmodel = "demo"\n[deploy]\nenvironment = { KEY = "s3cret" }\n'
+    )
+    (tmp_path / "tool.toml").write_text('[deploy]\nregion = "eu"\n')
+    build = Build("perdure", BASE, tmp_path, ("perdure.toml", "tool.toml"), "perdure.toml")
+
+    with tarfile.open(fileobj=io.BytesIO(context(build))) as tar:
+        files = {name: tar.extractfile(f"root/app/{name}") for name in build.files}
+        read = {name: file.read().decode() for name, file in files.items() if file is not None}
+
+    assert read == {
+        "perdure.toml": '[agents.shop]\nmodel = "demo"\n',
+        "tool.toml": '[deploy]\nregion = "eu"\n',
+    }
+
+
 def test_the_context_is_the_same_for_the_same_content(tmp_path: Path) -> None:
     file = tmp_path / "perdure.toml"
     file.write_text("[agents.shop]\n")
