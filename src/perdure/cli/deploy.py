@@ -338,7 +338,7 @@ def logs(
 async def _logs(names: Sequence[str], project: str | None, follow: bool, tail: int | None) -> None:
     module = deferred("perdure.deploy.status")
     async with _deployment(project) as (found, engine):
-        containers = module.chosen(await engine.read(found.outline), names)
+        containers = module.chosen(await engine.read(found.outline), names, successors=True)
         prefix = f"perdure-{found.deploy.name}-"
         async for name, line in module.logs(engine, containers, follow=follow, tail=tail):
             say(line if len(containers) == 1 else f"{clean(name.removeprefix(prefix))} | {line}")
@@ -352,6 +352,11 @@ def restart(names: Words = None, project: ProjectFile = None) -> None:
 async def _restart(names: Sequence[str], project: str | None) -> None:
     module = deferred("perdure.deploy.status")
     async with _deployment(project, changes=True) as (found, engine):
-        containers = module.chosen(await engine.read(found.outline), names)
+        real = await engine.read(found.outline)
+        if deferred("perdure.deploy.settling").unsettled(real):
+            raise PerdureError(
+                "An earlier apply was interrupted; nothing was restarted. `perdure apply` settles what it left first."
+            )
+        containers = module.chosen(real, names)
         await module.restart(engine, containers, tell=hint)
     say(f"{len(containers)} restarted, all of them well." if containers else "The project has no containers.")

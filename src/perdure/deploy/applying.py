@@ -39,9 +39,6 @@ from perdure.deploy.settling import Copy, start_again, take_name, unmark
 Secrets = Mapping[str, str]
 """File name → content, for the volume of role `secrets`."""
 
-_OF_TURNS = ("turns", "attempts", "tool_calls", "cards")
-"""Tables in which a started successor leaves a trace of whatever it does for anybody."""
-
 
 async def apply(
     plan: Plan,
@@ -265,7 +262,7 @@ class _Applying:
             found = await content_of_volume(self._engine, copy.volume, DATA_FOLDER, image=copy.image)
         except EngineError:
             return True
-        return not all(found.counts(table) == carried.counts(table) for table in _OF_TURNS)
+        return not found.did_the_same(carried)
 
     async def _fill_secrets(self, container: Container) -> None:
         for mount in container.mounts:

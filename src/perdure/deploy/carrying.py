@@ -13,7 +13,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -26,6 +26,9 @@ from perdure.store.sqlite.database import APPLICATION_ID, Connection, scalar
 
 _PIECE = 1 << 20
 _WHOLE = "ok"
+_OF_TURNS = ("turns", "attempts", "tool_calls", "cards")
+"""Tables in which a started program leaves a trace of whatever it does for anybody."""
+
 _OURS = frozenset({DATABASE.rpartition("/")[2], GATEWAY_DATABASE.rpartition("/")[2]})
 
 
@@ -37,14 +40,24 @@ class CarryFailed(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """`files`: name → digest of a folder's files; `rows`: database → table → rows."""
+    """`files`: name → digest of a folder's files; `rows`: database → table → rows; `ids`: database → digest of its turns' ids."""
 
     files: Mapping[str, str]
     rows: Mapping[str, Mapping[str, int]]
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def turns(self) -> int:
         return self.counts("turns")
+
+    def did_the_same(self, other: Content) -> bool:
+        """Whether the same was done for anybody in both: the same turns, each as far as in the other."""
+        same = all(self.counts(table) == other.counts(table) for table in _OF_TURNS)
+        return same and sorted(self.ids.values()) == sorted(other.ids.values())
+
+    @property
+    def did_nothing(self) -> bool:
+        return not any(self.counts(table) for table in _OF_TURNS)
 
     def counts(self, table: str) -> int:
         """Rows of all databases."""
@@ -73,6 +86,13 @@ async def carry(
     return content
 
 
+async def content_of_container(engine: Engine, container: str, path: str) -> Content:
+    """Of one that is down. Raises CarryFailed for a database that is damaged."""
+    with tempfile.TemporaryFile() as taken:
+        await engine.take_out(container, path, taken)
+        return await asyncio.to_thread(examine, taken)
+
+
 async def content_of_volume(engine: Engine, volume: str, path: str, *, image: str) -> Content:
     """Raises CarryFailed for a database that is damaged."""
     with tempfile.TemporaryFile() as taken:
@@ -98,8 +118,10 @@ def examine(archive: IO[bytes]) -> Content:
                 files[member.name] = _copied(content, target)
             else:
                 files[member.name] = _copied(content, None)
-        rows = {name: counts for name, file in databases.items() if (counts := _rows(name, file)) is not None}
-    return Content(files, rows)
+        found = {name: shown for name, file in databases.items() if (shown := _rows(name, file)) is not None}
+    return Content(
+        files, {name: rows for name, (rows, _) in found.items()}, {name: ids for name, (_, ids) in found.items()}
+    )
 
 
 def _copied(content: IO[bytes], target: Path | None) -> str:
@@ -112,8 +134,8 @@ def _copied(content: IO[bytes], target: Path | None) -> str:
     return digest.hexdigest()
 
 
-def _rows(name: str, file: Path) -> Mapping[str, int] | None:
-    """None: it is no database of ours."""
+def _rows(name: str, file: Path) -> tuple[Mapping[str, int], str] | None:
+    """Table → rows, and the digest of its turns' ids. None: it is no database of ours."""
     if not file.exists():
         return None
     try:
@@ -127,11 +149,12 @@ def _rows(name: str, file: Path) -> Mapping[str, int] | None:
                     f"{name} is damaged ({' '.join(verdict.split())}). Put back a backup with `perdure restore` first."
                 )
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-            return {
+            counts = {
                 table: scalar(connection, f"SELECT count(*) FROM {table}")  # noqa: S608 -- names of ours
                 for table in COUNTED
                 if table in tables
             }
+            return counts, _ids(connection) if "turns" in tables else ""
         finally:
             connection.close()
     except apsw.NotADBError as error:
@@ -142,6 +165,13 @@ def _rows(name: str, file: Path) -> Mapping[str, int] | None:
         raise CarryFailed(
             f"{name} cannot be read ({error}). Put back a backup with `perdure restore` first."
         ) from error
+
+
+def _ids(connection: Connection) -> str:
+    digest = hashlib.sha256()
+    for (turn,) in connection.execute("SELECT id FROM turns ORDER BY id"):
+        digest.update(f"{turn}\n".encode())
+    return digest.hexdigest()
 
 
 def _rewrite(taken: IO[bytes], given: IO[bytes], owner: tuple[int, int] | None) -> None:

@@ -1,17 +1,19 @@
 """What an apply that died has left, put right by the next one before anything else.
 
 Two things tell what had happened. A container `NAME.next` is a successor: once it was started its data is its own. A volume
-`NAME.carrying`, the mark, is there from when the volume was found empty and before the first byte of a copy until its successor has started: as long as it is there and no
-successor was started, nobody has used the copy, and the one that it is of still has everything. So the copy may go.
+`NAME.carrying`, the mark, is there from when the volume was found empty and before the first byte of a copy until its successor has
+started: as long as it is there the copy need not be whole, and the one that it is of still has everything. So the copy may go, unless a
+successor was started all the same (by hand, or a moment before the death) and has done something in it: then a person decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
 from perdure.clock import Clock
-from perdure.deploy.engine import Engine, Tell
+from perdure.deploy.carrying import content_of_container, content_of_volume
+from perdure.deploy.engine import Engine, EngineError, Tell
 from perdure.deploy.health import NotWell, until_well
 from perdure.deploy.model import (
     DATA_FOLDER,
@@ -26,6 +28,12 @@ from perdure.deploy.model import (
     Volume,
 )
 from perdure.deploy.naming import CARRYING, NEXT
+
+
+class BothHaveData(EngineError):
+    """The old container and its successor each have what the other has not. Both are down, nothing was removed."""
+
+    code = "BOTH_HAVE_DATA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ def _mark_of(container: str) -> str:
 
 
 def unsettled(real: Real) -> bool:
+    """Whether an apply that died has left something."""
     return any(each.name.endswith(NEXT) for each in real.containers) or any(_copies(real))
 
 
@@ -82,29 +91,67 @@ async def settle(engine: Engine, real: Real, tell: Tell, clock: Clock) -> bool:
     """True when there was something (then `real` must be read again).
 
     A successor that runs and is well takes its name; any other is removed, and the old one is started again. A copy that nobody has
-    used is dropped.
+    used is dropped. Raises BothHaveData.
     """
-    used = {name async for name in _successors(engine, real, tell, clock)}
+    marked = {copy.container: copy for copy in _copies(real)}
+    used = {name async for name in _successors(engine, real, marked, tell, clock)}
     for copy in _copies(real):
         if copy.container not in used:
             await _undo(engine, copy, tell)
     return unsettled(real)
 
 
-async def _successors(engine: Engine, real: Real, tell: Tell, clock: Clock) -> AsyncIterator[str]:
-    """Settles them; names of those whose successor had started."""
+async def _successors(
+    engine: Engine, real: Real, marked: Mapping[str, Copy], tell: Tell, clock: Clock
+) -> AsyncIterator[str]:
+    """Settles them; names of those whose successor had started with a copy that was whole."""
     for name in [each.name for each in real.containers if each.name.endswith(NEXT)]:
         old, life = name.removesuffix(NEXT), await engine.life(name)
-        if life is not None and life.started:
+        doubtful = life is not None and life.started and await _is_there(engine, marked.get(old))
+        if doubtful:
+            await _refuse_to_lose(engine, marked[old], name, tell)
+        elif life is not None and life.started:
             await unmark(engine, old)
             yield old
-        if life is not None and life.running and await _finish(engine, name, old, tell, clock):
+        if not doubtful and life is not None and life.running and await _finish(engine, name, old, tell, clock):
             continue
         tell(f"{old}: an apply was interrupted; what it had not finished is undone")
         if life is not None:
             await engine.stop(name)
             await engine.remove_container(name)
         await start_again(engine, old)
+
+
+async def _is_there(engine: Engine, copy: Copy | None) -> bool:
+    """Whether the one that it is of still has everything."""
+    life = None if copy is None else await engine.life(copy.container)
+    return copy is not None and life is not None and life.id == copy.of
+
+
+async def _refuse_to_lose(engine: Engine, copy: Copy, successor: str, tell: Tell) -> None:
+    """Returns with both down, when the copy can go. Nobody knows whether it was whole when its successor was started."""
+    tell(
+        f"{successor} was started before it was known that the copy in the volume {copy.volume} is whole; both are looked at"
+    )
+    for name in (successor, copy.container):
+        await engine.stop(name)
+    if await _lost_nothing(engine, copy):
+        return
+    raise BothHaveData(
+        f"{successor} has done something in the volume {copy.volume} that {copy.container} does not know of, and nobody knows whether "
+        f"the copy there was whole. Both are down, and nothing was removed. To go on with {copy.container} and drop what is in "
+        f"{copy.volume}: docker rm {successor}; then `perdure apply`. To go on with what is in {copy.volume} and lose what "
+        f"{copy.container} has beyond it: docker volume rm {_mark_of(copy.container)} && docker start {successor}; then `perdure apply`."
+    )
+
+
+async def _lost_nothing(engine: Engine, copy: Copy) -> bool:
+    """When the copy goes; what cannot be read counts as something."""
+    try:
+        found = await content_of_volume(engine, copy.volume, DATA_FOLDER, image=copy.image)
+        return found.did_nothing or found.did_the_same(await content_of_container(engine, copy.container, DATA_FOLDER))
+    except EngineError:
+        return False
 
 
 async def _finish(engine: Engine, successor: str, name: str, tell: Tell, clock: Clock) -> bool:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from perdure.cli import deploy
 from perdure.deploy.engine import EngineError, EngineUnreachable
 from perdure.deploy.rendering import PlanStale
-from perdure.errors import BadRequest, ConfigurationError, NotFound
+from perdure.errors import BadRequest, ConfigurationError, NotFound, PerdureError
 from perdure.runtime import deployment
 from tests.unit.deploy.memory_engine import MemoryEngine
 
@@ -291,3 +291,13 @@ def test_restart_goes_one_by_one(perdure: Perdure, engine: MemoryEngine) -> None
     engine.done.clear()
     assert "1 restarted" in ok(perdure("restart", "shop"))
     assert engine.done == [f"stop {SHOP}", f"start {SHOP}"]
+
+
+def test_nothing_is_restarted_while_an_interrupted_apply_is_not_settled(perdure: Perdure, engine: MemoryEngine) -> None:
+    """Its successor may have a volume that the data has not come to."""
+    ok(perdure("apply", "--yes"))
+    engine.containers[f"{SHOP}.next"] = replace(engine.containers[SHOP], name=f"{SHOP}.next", running=False)
+    engine.done.clear()
+    refused = perdure("restart")
+    assert isinstance(refused.exception, PerdureError) and "`perdure apply` settles" in str(refused.exception)
+    assert engine.done == []

@@ -48,6 +48,15 @@ async def test_containers_are_named_by_agent_by_role_or_in_full(described: Descr
         chosen(real, ["shoop"])
 
 
+async def test_a_successor_is_chosen_only_where_that_is_asked(described: Describe) -> None:
+    real = realized(described("[deploy]\n"))
+    (server,) = real.containers
+    real = replace(real, containers=(server, replace(server, name=f"{server.name}.next")))
+
+    assert chosen(real, []) == chosen(real, ["server"]) == [server]
+    assert len(chosen(real, [], successors=True)) == 2
+
+
 async def test_lines_of_several_containers_come_with_their_names(described: Describe) -> None:
     real = realized(described('[deploy]\ntransport = "nats"\n'))
     engine = MortalEngine(real)
