@@ -397,6 +397,9 @@ class Plan:
     notes: tuple[str, ...] = ()
     """What differs and what no plan may put right: sentences."""
 
+    warnings: tuple[str, ...] = ()
+    """What whoever approves the plan must know first: what becomes of conversations, whose containers these are. Sentences."""
+
     @property
     def empty(self) -> bool:
         return not self.actions

@@ -30,6 +30,7 @@ from perdure.deploy.model import (
     Wanted,
     digest_of,
 )
+from perdure.deploy.moving import moved_conversations
 from perdure.deploy.naming import NEXT
 from perdure.errors import ConfigurationError
 
@@ -47,6 +48,7 @@ def plan(wanted: Wanted, real: Real) -> Plan:
         wanted_digest=digest_of(wanted),
         kept=tuple(_kept(wanted, real)),
         notes=tuple(_notes(wanted, real)),
+        warnings=tuple(moved_conversations(wanted, real)),
     )
 
 

@@ -41,6 +41,7 @@ class Line:
 
 
 def lines(plan: Plan) -> Iterator[Line]:
+    yield from (Line(f"Note: {warning}", "yellow") for warning in plan.warnings)
     for action in plan.actions:
         yield Line(f"{action.kind:>3} {action.subject:<9} {action.name}", _STYLES[action.kind])
         yield Line(f"      {action.reason}", "dim")
@@ -53,7 +54,9 @@ def lines(plan: Plan) -> Iterator[Line]:
     yield from (Line(note, "yellow") for note in plan.notes)
     for volume in plan.kept:
         yield Line(
-            f"The volume {volume} is not used any more. It is kept; to remove it: docker volume rm {volume}", "dim"
+            f"The volume {volume} holds data, such as conversations, and is not used any more. It is kept with all of it; what is lost with "
+            "it, and how it is removed, is in docs/deploy.md.",
+            "dim",
         )
 
 
@@ -89,6 +92,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "actions": [asdict(action) for action in plan.actions],
         "kept": list(plan.kept),
         "notes": list(plan.notes),
+        "warnings": list(plan.warnings),
         "wanted": plan.wanted_digest,
         "real": plan.real_digest,
     }
@@ -116,6 +120,7 @@ def from_file(text: str) -> Plan:
             wanted_digest=str(content["wanted"]),
             kept=tuple(map(str, content["kept"])),
             notes=tuple(map(str, content["notes"])),
+            warnings=tuple(map(str, content.get("warnings", ()))),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigurationError("This is not a plan that `perdure plan --out` wrote.") from error

@@ -503,7 +503,7 @@ def test_a_network_and_containers_that_nobody_wants_are_removed_containers_first
         (Kind.REMOVE, "perdure-perdure-old"),
     ]
     assert found.kept == ("perdure-agent-gone-data",)
-    assert "docker volume rm perdure-agent-gone-data" in "\n".join(line.text for line in lines(found))
+    assert "The volume perdure-agent-gone-data holds data" in "\n".join(line.text for line in lines(found))
 
 
 def test_a_container_that_goes_leaves_before_others_come(described: Describe) -> None:

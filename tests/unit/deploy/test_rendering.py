@@ -50,7 +50,15 @@ def test_people_read_each_action_its_reason_and_what_differs() -> None:
     assert "      user          0 → 10001:10001" in text
     assert any("/data is copied into the volume v, verified" in line for line in text)
     assert text[-2] == "Plan: 1 to make, 1 to change, 2 to replace, 1 to remove."
-    assert "docker volume rm old-data" in text[-1]
+    assert "The volume old-data holds data, such as conversations" in text[-1]
+    assert "docker volume rm" not in "".join(text), "whoever follows it loses conversations"
+
+
+def test_what_must_be_known_first_stands_first() -> None:
+    warned = replace(PLAN, warnings=("Look out.",))
+    assert next(lines(warned)).text == "Note: Look out."
+    assert as_json(warned)["warnings"] == ["Look out."]
+    assert from_file(to_file(warned)) == warned
 
 
 def test_a_volume_that_is_there_must_be_empty_to_take_data() -> None:
