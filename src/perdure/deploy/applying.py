@@ -7,16 +7,16 @@ started again. What an apply that died has left is settled by the next one, befo
 
 from __future__ import annotations
 
-import asyncio
 import io
 import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 
 from perdure.clock import Clock, SystemClock
+from perdure.deploy.calm import undisturbed
 from perdure.deploy.carrying import CarryFailed, Content, carry, content_of_volume
 from perdure.deploy.engine import Engine, EngineError, Life, NameTaken, Tell
-from perdure.deploy.health import until_well
+from perdure.deploy.health import still_runs, until_well
 from perdure.deploy.model import (
     DATA_FOLDER,
     LABEL_CARRIED,
@@ -126,7 +126,7 @@ class _Applying:
         except NameTaken:
             raise
         except BaseException:
-            await asyncio.shield(self._take_away(container.name))
+            await undisturbed(self._take_away(container.name))
             raise
 
     async def _update(self, action: Action, container: Container) -> None:
@@ -167,15 +167,16 @@ class _Applying:
             if copy is not None:
                 await unmark(self._engine, name)
             await self._well(container, successor)
+            await still_runs(self._engine, successor)
         except NameTaken:
             raise
         except BaseException:
             self._tell(f"  {name}: not replaced; the old one is put back")
-            await asyncio.shield(
+            await undisturbed(
                 self._put_back(container, copy, carried, stopping=stopping, started=started, before=before)
             )
             raise
-        await take_name(self._engine, successor, name)
+        await undisturbed(take_name(self._engine, successor, name))
 
     async def _put_back(
         self,

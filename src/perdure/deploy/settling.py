@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 
 from perdure.clock import Clock
+from perdure.deploy.calm import undisturbed
 from perdure.deploy.carrying import content_of_container, content_of_volume
 from perdure.deploy.engine import Engine, EngineError, Tell
-from perdure.deploy.health import NotWell, until_well
+from perdure.deploy.health import NotWell, still_runs, until_well
 from perdure.deploy.model import (
     DATA_FOLDER,
     LABEL_CARRIED,
@@ -158,10 +159,11 @@ async def _finish(engine: Engine, successor: str, name: str, tell: Tell, clock: 
     tell(f"{name}: an apply was interrupted after its successor had started; it is finished")
     try:
         await until_well(engine, successor, clock)
+        await still_runs(engine, successor)
     except NotWell as error:
         tell(error.message)
         return False
-    await take_name(engine, successor, name)
+    await undisturbed(take_name(engine, successor, name))
     return True
 
 

@@ -8,7 +8,7 @@ import pytest
 from perdure.clock import SystemClock
 from perdure.deploy import applying
 from perdure.deploy.carrying import CarryFailed
-from perdure.deploy.engine import EngineError
+from perdure.deploy.engine import EngineError, Life
 from perdure.deploy.health import NotWell
 from perdure.deploy.model import TOKEN_NAME, Container, Kind, Limits, Real
 from perdure.deploy.planner import plan
@@ -233,6 +233,23 @@ async def test_a_successor_that_does_not_become_well_is_taken_away_and_the_old_o
     engine.unwell.clear()
     await apply(engine, description)
     assert engine.data_of(SERVER) == DATA
+
+
+class Brief(MortalEngine):
+    """The successor ends as soon as it was found well."""
+
+    async def life(self, name: str) -> Life | None:
+        life = await super().life(name)
+        if name == f"{SERVER}.next" and life is not None and life.running:
+            self.held[name].running = False
+        return life
+
+
+async def test_the_old_one_is_removed_only_for_a_successor_that_still_runs(description: Description) -> None:
+    engine = Brief(changed(realized(description), user="0"))
+    with pytest.raises(NotWell, match="was well, and is down now"):
+        await apply(engine, description)
+    assert server_of(engine).user == "0"
 
 
 class Draining(MortalEngine):

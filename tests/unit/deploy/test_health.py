@@ -6,13 +6,14 @@ from dataclasses import replace
 import pytest
 
 from perdure.deploy.engine import Life
-from perdure.deploy.health import NotWell, is_well, until_well
+from perdure.deploy.health import LOOK_SECONDS, STANDS_SECONDS, NotWell, is_well, still_runs, until_well
 from perdure.deploy.model import HealthCheck, Real
 from perdure.testing import FakeClock
 from tests.unit.deploy.mortal_engine import MortalEngine
 
 CHECK = HealthCheck(("CMD", "true"), interval_seconds=15, timeout_seconds=5, start_period_seconds=60, retries=3)
 STARTING = Life("id", running=True, health="starting", check=CHECK)
+RUNNING = Life("id", running=True, health="none")
 ENDED = Life("id", running=False, health="starting", exit_code=3, check=CHECK)
 
 
@@ -53,8 +54,34 @@ async def test_a_check_that_hangs_is_left_to_the_engine() -> None:
     assert engine.asked == 1
 
 
-async def test_without_a_check_it_is_well_when_it_runs() -> None:
-    await until_well(Told(Life("id", running=True, health="none")), "x", Passing())
+async def test_without_a_check_it_is_well_when_it_has_stood_for_some_seconds() -> None:
+    clock = Passing()
+    begun = clock.monotonic()
+    await until_well(Told(RUNNING), "x", clock)
+    assert clock.monotonic() - begun >= STANDS_SECONDS
+
+
+@pytest.mark.parametrize(
+    "later", [replace(RUNNING, running=False), replace(RUNNING, restarts=1), replace(RUNNING, since="later")]
+)
+async def test_without_a_check_whoever_ends_meanwhile_begins_anew(later: Life) -> None:
+    clock = Passing()
+    begun = clock.monotonic()
+    await until_well(Told(*[RUNNING] * 4, replace(later, restarting=True), RUNNING), "x", clock)
+    assert clock.monotonic() - begun > STANDS_SECONDS + LOOK_SECONDS * 4
+
+
+async def test_one_that_ends_again_and_again_is_never_well() -> None:
+    ended = replace(RUNNING, running=False, restarting=True, exit_code=1)
+    lives = [replace(life, restarts=number) for number in range(4) for life in (RUNNING, RUNNING, ended)]
+    with pytest.raises(NotWell, match="it has ended 3 times"):
+        await until_well(Told(*lives), "x", Passing())
+
+
+async def test_one_that_was_well_and_is_down_is_said() -> None:
+    await still_runs(Told(RUNNING), "x")
+    with pytest.raises(NotWell, match="was well, and is down now"):
+        await still_runs(Told(ENDED), "x")
 
 
 @pytest.mark.parametrize(
