@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from perdure.deploy.files import PLAN_HEAD
@@ -150,7 +150,8 @@ def check_fresh(saved: Plan, now: Plan) -> None:
         raise PlanStale(
             "What runs has changed since the plan was made; nothing was done. Make another plan and read it: perdure plan"
         )
-    if saved != now:
+    # Warnings follow from the two states, and from whether the token is kept here: an apply has just seen to that.
+    if replace(saved, warnings=()) != replace(now, warnings=()):
         raise PlanStale(
             "The project has changed since the plan was made; nothing was done. Make another plan and read it: perdure plan. A file "
             "of its folder that is written all the time does not belong into an image: name it in `exclude` of [deploy]."

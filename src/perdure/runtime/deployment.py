@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perdure.config import DeploySettings, Settings
 from perdure.deferred import deferred
 from perdure.deploy.engine import Engine
 from perdure.deploy.files import read_files
-from perdure.deploy.model import SECRETS_FOLDER, TOKEN_FILE, TOKEN_NAME, Container, Plan, Real, Wanted
+from perdure.deploy.model import LABEL_PROJECT, SECRETS_FOLDER, TOKEN_FILE, TOKEN_NAME, Container, Plan, Real, Wanted
 from perdure.deploy.planner import plan
 from perdure.deploy.project import Description, Known, describe, outline
 from perdure.deploy.sources import recipe
@@ -71,9 +71,29 @@ class Deployment:
 
     async def plan(self, engine: Engine) -> Made:
         """Makes nothing. Raises ConfigurationError, EngineError."""
-        description = await self.describe(await self.token(engine))
+        token = await self.token(engine)
+        description = await self.describe(token)
         real = await engine.read(description.wanted)
-        return Made(plan(description.wanted, real), description, real)
+        made = plan(description.wanted, real)
+        warnings = (*self._of_another(real, token), *made.warnings)
+        return Made(replace(made, warnings=warnings), description, real)
+
+    def _of_another(self, real: Real, token: str | None) -> Iterator[str]:
+        """Every project is called `perdure` until it is given a name: what is there may be that of another folder."""
+        ours = [each.name for each in real.containers if each.labels.get(LABEL_PROJECT) == self.deploy.name]
+        if not ours or self.token_file.exists():
+            return
+        does = (
+            "makes a new token, so that everybody signs in anew,"
+            if token is None
+            else "goes on with its token, which it also keeps here,"
+        )
+        yield (
+            f"A project {self.deploy.name!r} is deployed there already ({', '.join(sorted(ours))}), but not from here: there is no "
+            f"{self.token_file}. An apply takes it over: it puts this folder's project into its place, {does} and uses its data. If it is "
+            "this very project, deployed from another folder or machine: copy the token file from there first. If it is another one: "
+            "give this one a `name` of its own in [deploy]."
+        )
 
     async def describe(self, token: str | None) -> Description:
         return describe(self.settings, self.deploy, await asyncio.to_thread(self._known, token))
