@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from perdure.config import (
@@ -32,6 +32,9 @@ RESERVED = ("agent", "gateway", "nats", "server", "service", "volume")
 """Words of the names that are made here: a project or a service of that name could be taken for another's."""
 
 DATA_FOLDER = "/data"
+_OWN = ("/app", "/run/secrets", "/tmp", "/opt/perdure", "/opt/nats", "/etc/nats")  # noqa: S108 -- of containers
+"""What the image or the deployment puts into our containers, beside /data."""
+
 _MADE_HERE = frozenset(
     f"PERDURE_{name}"
     for name in (
@@ -386,5 +389,14 @@ def _about_volumes(agents: Sequence[str], deploy: DeploySettings) -> Iterator[st
                 yield f"[deploy.volumes.{name}]: {path} of {owner} is taken by [deploy.volumes.{other}]."
             if path == DATA_FOLDER and volume.read_only and owner not in deploy.services:
                 yield f"[deploy.volumes.{name}]: {path} of {owner} must be writable: remove `read_only`."
-            if owner not in deploy.services and path.startswith(("/app", "/run/secrets")):
-                yield f"[deploy.volumes.{name}]: {path} of {owner} would cover what the image or the deployment puts there."
+            covered = None if owner in deploy.services else _covered(PurePosixPath(path))
+            if covered is not None:
+                yield (
+                    f"[deploy.volumes.{name}]: {path} of {owner} would cover what the image or the deployment puts there (at {covered}): "
+                    "choose another path."
+                )
+
+
+def _covered(path: PurePosixPath) -> str | None:
+    """Whichever of the places of our own lies at this path, in it or around it."""
+    return next((own for own in _OWN if path.is_relative_to(own) or PurePosixPath(own).is_relative_to(path)), None)

@@ -259,6 +259,21 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["/app", "/app/x", "/run", "/run/secrets", "/run/secrets/x", "/tmp", "/opt", "/opt/perdure/bin", "/etc/nats"],
+)
+def test_what_a_container_needs_is_not_covered(load_here: Load, place: str) -> None:
+    (found,) = problems(load_here, f'[deploy.volumes.a]\nat = {{ shop = "{place}" }}\n{AGENTS}')
+    assert f"{place} of shop would cover what the image or the deployment puts there (at /" in found
+
+
+@pytest.mark.parametrize("place", ["/appdata", "/run/secrets2", "/tmpfiles", "/opt/models", "/data/files"])
+def test_a_path_that_only_begins_like_one_of_them_is_taken(load_here: Load, place: str) -> None:
+    _, deploy = load_here(f'[deploy.volumes.a]\nat = {{ shop = "{place}" }}\n{AGENTS}')
+    assert deploy.volumes["a"].at == {"shop": place}
+
+
 @pytest.mark.parametrize("table", REFUSED)
 def test_what_cannot_be_is_refused_with_what_to_write(load_here: Load, table: str) -> None:
     (found,) = problems(load_here, f"{table}\n{AGENTS}")
