@@ -13,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.output import AsJson, Exit, clean, hint, local_time, print_json, print_table, say
+from perdure.cli.interruption import ended_in_order
+from perdure.cli.output import AsJson, Exit, clean, hint, local_time, print_json, print_table, say, tell
 from perdure.clock import SystemClock
 from perdure.deferred import deferred
 from perdure.errors import ConfigurationError, PerdureError
@@ -23,6 +24,8 @@ CHANGES = 2
 
 LINK_SECONDS = 15.0
 """How long the one-time link of a server that has just become well may take to be printed."""
+
+_GOES_ON = "What was done stays, and another `perdure apply` goes on from there."
 
 _LINK = re.compile(r"http://\S+(/login\?key=[A-Za-z0-9_-]+)")
 
@@ -152,14 +155,14 @@ async def _apply(saved: Any, project: str | None, yes: bool) -> None:
         token = await found.keep_token(engine)
         made = await found.plan(engine)
         rendering.check_fresh(shown, made.plan)
-        with _unfinished():
+        with ended_in_order(), _unfinished():
             await applying.apply(
                 made.plan,
                 made.description.wanted,
                 made.description.values,
                 engine,
                 secrets={deferred("perdure.deploy.model").TOKEN_NAME: token},
-                tell=hint,
+                tell=tell,
             )
         await _tell_address(found, engine, shown)
         _tell_what_a_gateway_keeps(found, made.plan)
@@ -167,11 +170,21 @@ async def _apply(saved: Any, project: str | None, yes: bool) -> None:
 
 @contextmanager
 def _unfinished() -> Iterator[None]:
-    """Says how to go on, also after Ctrl-C."""
+    """Says how to go on, also after a signal."""
+    try:
+        with _interrupted(_GOES_ON):
+            yield
+    except PerdureError:
+        tell(f"It is not finished. {_GOES_ON}", "yellow")
+        raise
+
+
+@contextmanager
+def _interrupted(how_to_go_on: str) -> Iterator[None]:
     try:
         yield
-    except (PerdureError, asyncio.CancelledError):
-        hint("It is not finished. What was done stays, and another `perdure apply` goes on from there.", "yellow")
+    except asyncio.CancelledError:
+        tell(f"It is not finished. {how_to_go_on}", "yellow")
         raise
 
 
@@ -183,7 +196,8 @@ async def _settle(found: Any, engine: Any, yes: bool) -> None:
     hint("An earlier apply was interrupted; what it left is settled before anything else.", "yellow")
     if not yes:
         typer.confirm("Settle it?", abort=True)
-    await settling.settle(engine, real, hint, SystemClock())
+    with ended_in_order(), _interrupted(_GOES_ON):
+        await settling.settle(engine, real, tell, SystemClock())
 
 
 async def _tell_address(found: Any, engine: Any, plan: Any) -> None:
@@ -255,7 +269,8 @@ async def _destroy(project: str | None, purge: str | None, yes: bool) -> None:
         if not yes:
             _show_what_goes(real, purge)
             typer.confirm("Remove all of it?" if purge else "Remove them?", abort=True)
-        gone = await deferred("perdure.deploy.destroying").destroy(engine, real, purge=purge, tell=hint)
+        with ended_in_order(), _interrupted("What is gone is gone; another `perdure destroy` goes on from there."):
+            gone = await deferred("perdure.deploy.destroying").destroy(engine, real, purge=purge, tell=tell)
     if gone.nothing:
         say(f"There was nothing of the project {found.deploy.name} to remove.")
     for volume in gone.purged:
@@ -358,5 +373,9 @@ async def _restart(names: Sequence[str], project: str | None) -> None:
                 "An earlier apply was interrupted; nothing was restarted. `perdure apply` settles what it left first."
             )
         containers = module.chosen(real, names)
-        await module.restart(engine, containers, tell=hint)
+        with (
+            ended_in_order(),
+            _interrupted("`perdure status` tells how each is; another `perdure restart` begins anew."),
+        ):
+            await module.restart(engine, containers, tell=tell)
     say(f"{len(containers)} restarted, all of them well." if containers else "The project has no containers.")

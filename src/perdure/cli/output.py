@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -59,6 +60,12 @@ def say(text: str, style: str = "") -> None:
 def hint(text: str, style: str = "dim") -> None:
     """Beside the result: on standard error, so that a pipe gets the result alone."""
     err.print(Text(clean(text), style=style))
+
+
+def tell(text: str, style: str = "dim") -> None:
+    """A hint of work that goes on, or is put back, also when nobody can read it any more: a terminal that hung up, a closed pipe."""
+    with contextlib.suppress(OSError, SystemExit):  # rich ends the program for a closed pipe
+        hint(text, style)
 
 
 _doubts: list[str] = []

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import json
+import signal
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from perdure.cli import deploy
+from perdure.cli import deploy, output
 from perdure.deploy.engine import EngineError, EngineUnreachable
 from perdure.deploy.rendering import PlanStale
 from perdure.errors import BadRequest, ConfigurationError, NotFound, PerdureError
@@ -301,3 +304,56 @@ def test_nothing_is_restarted_while_an_interrupted_apply_is_not_settled(perdure:
     refused = perdure("restart")
     assert isinstance(refused.exception, PerdureError) and "`perdure apply` settles" in str(refused.exception)
     assert engine.done == []
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["apply", "destroy", "restart"])
+def test_a_signal_ends_it_in_order_and_another_one_changes_nothing(
+    perdure: Perdure, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch, command: str, which: signal.Signals
+) -> None:
+    """What would be put back is: the stop of one that is taken away again."""
+    ok(perdure("apply", "--yes"))
+    engine.containers[SHOP] = replace(engine.containers[SHOP], user="0")
+    stop, asked = engine.stop, list[str]()
+
+    async def stopping(name: str, seconds: int | None = None) -> None:
+        asked.append(name)
+        signal.raise_signal(which)
+        for _ in range(20):
+            await asyncio.sleep(0.001)  # the loop hears of a signal only when it is waited
+        await stop(name)
+
+    monkeypatch.setattr(engine, "stop", stopping)
+    ended = perdure(command, *(() if command == "restart" else ("--yes",)))
+    assert ended.exit_code == 128 + which, (ended.output, ended.exception)
+    assert f"{which.name}: what is being done is ended in order" in ended.output and "not finished" in ended.output
+    if command == "apply":
+        assert asked == [SHOP, f"{SHOP}.next", SHOP], (
+            "the successor goes, whoever may still drain ends, and the old one starts"
+        )
+        assert engine.containers[SHOP].running and f"{SHOP}.next" not in engine.containers
+    else:
+        assert len(asked) == 1
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_terminal_that_hangs_up_keeps_nothing_from_being_put_back(
+    perdure: Perdure, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ok(perdure("apply", "--yes"))
+    engine.containers[SHOP] = replace(engine.containers[SHOP], user="0")
+    start = engine.start
+
+    async def hanging_up(name: str) -> None:
+        def gone(*_: object, **__: object) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        if name == f"{SHOP}.next":
+            monkeypatch.setattr(output.err, "print", gone)
+            signal.raise_signal(signal.SIGHUP)
+            await asyncio.sleep(10)
+        await start(name)
+
+    monkeypatch.setattr(engine, "start", hanging_up)
+    assert perdure("apply", "--yes").exit_code == 128 + signal.SIGHUP
+    assert engine.containers[SHOP].running and f"{SHOP}.next" not in engine.containers
