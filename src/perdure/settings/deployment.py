@@ -73,6 +73,11 @@ _CAPABILITY = re.compile(r"(CAP_)?[A-Z_]+")
 _USER = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.-]+)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SMALLEST_MEMORY = 6 * 1024 * 1024
+_LARGEST_MEMORY = 1024 * 1024**4
+"""More than any machine has; an engine takes no number beyond 64 bits, and would say so in the middle of an apply."""
+
+_FEWEST_CPUS = 0.01
+"""Docker's least. What rounds to nothing would be no limit at all."""
 
 
 # -- readers ----------------------------------------------------------------------------------------------------------
@@ -112,10 +117,12 @@ def _flag(raw: Any, base: Path) -> bool:
 
 def _size(raw: Any, base: Path) -> int:
     found = _SIZE.fullmatch(raw.strip()) if isinstance(raw, str) else None
-    size = int(float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ")) if found else 0
+    size = float(found[1]) * 1024 ** " kmgt".index(found[2].lower() or " ") if found else 0.0
     if size < _SMALLEST_MEMORY:
         raise ValueError(f'must be a size of 6m or more, such as "512m" or "2g", not {raw!r}')
-    return size
+    if size > _LARGEST_MEMORY:
+        raise ValueError(f'must be a size of 1024t or less, such as "512m" or "2g", not {raw!r}')
+    return int(size)
 
 
 def _wheelhouse(raw: Any, base: Path) -> Path:
@@ -194,7 +201,11 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 _image = _matching(_IMAGE, 'the name of an image, such as "shop:1"')
 
-_LIMITS: Schema = {"memory": _size, "cpus": values.number(0, 1_024), "pids": values.whole(16, 1_000_000)}
+_LIMITS: Schema = {
+    "memory": _size,
+    "cpus": values.number_from(_FEWEST_CPUS, 1_024),
+    "pids": values.whole(16, 1_000_000),
+}
 _OF_CONTAINER: Schema = {"secrets": _variable_names, "environment": _environment}
 _DEPLOY: Schema = {
     "name": _project,

@@ -75,7 +75,7 @@ def number_from(minimum: float, maximum: float) -> Reader:
     def read(raw: Any, base: Path) -> float:
         try:
             value = math.nan if isinstance(raw, bool) else float(raw)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             value = math.nan
         if not minimum <= value <= maximum:
             raise ValueError(f"must be a number from {minimum:g} to {maximum:g}, not {raw!r}")
@@ -105,7 +105,7 @@ def number(above: float, maximum: float) -> Reader:
     def read(raw: Any, base: Path) -> float:
         try:
             value = math.nan if isinstance(raw, bool) else float(raw)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             value = math.nan
         if not above < value <= maximum:
             raise ValueError(f"must be a number above {above:g}, at most {maximum:g}, not {raw!r}")
