@@ -1,12 +1,16 @@
-"""What keeps a project from being deployed from here: secrets that are not set, files that its images would lack. Pure."""
+"""What keeps a project from being deployed from here: secrets that are not set, files that its images would lack, data of
+one container that another would write. Pure."""
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 
 from perdure.config import AgentSettings, DeploySettings, Settings
 from perdure.deploy.files import ProjectFiles
+from perdure.deploy.model import DATA_FOLDER, Mount, Role, Wanted
 
 
 def missing_secrets(settings: Settings, deploy: DeploySettings, environ: Mapping[str, str]) -> Iterator[str]:
@@ -39,6 +43,22 @@ def _files_of(agent: AgentSettings) -> Iterator[tuple[str, Path]]:
         place = (reference or "").rpartition(":")[0]
         if place.endswith(".py"):
             yield key, agent.base / place
+
+
+def shared_data(wanted: Wanted) -> Iterator[str]:
+    """Services may share what they have at /data among themselves: what they make of it is theirs to know."""
+    with_data = [(container, _place(container.data)) for container in wanted.containers if container.data is not None]
+    for (one, place), (other, same) in combinations(with_data, 2):
+        if place == same and {one.role, other.role} != {Role.SERVICE}:
+            yield (
+                f"{one.name} and {other.name} would both have {place[1]} at {DATA_FOLDER}: each has a database there, and a database has one "
+                "writer. Give each a [deploy.volumes] table of its own, or take them out of `at`: then each gets a volume of its own."
+            )
+
+
+def _place(data: Mount | None) -> tuple[str, str]:
+    assert data is not None, "only those with data are compared"
+    return data.kind, posixpath.normpath(data.source)
 
 
 def given_image(deploy: DeploySettings, agent: str) -> str | None:

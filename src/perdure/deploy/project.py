@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from perdure.config import AgentSettings, DeploySettings, ServiceSettings, Settings, VolumeSettings
 from perdure.deploy import naming
-from perdure.deploy.checking import given_image, missing_files, missing_secrets
+from perdure.deploy.checking import given_image, missing_files, missing_secrets, shared_data
 from perdure.deploy.files import ProjectFiles
 from perdure.deploy.model import (
     DATA_FOLDER,
@@ -83,12 +83,15 @@ class Known:
 
 def describe(settings: Settings, deploy: DeploySettings, known: Known) -> Description:
     """Raises ConfigurationError with everything that keeps it from being made: secrets that are not set, files of agents that
-    would not be in their image."""
-    describing = _Describing(settings, deploy, known)
-    problems = [*missing_secrets(settings, deploy, known.environ), *missing_files(settings, deploy, known.files)]
+    would not be in their image, data that two would write."""
+    problems = [
+        *missing_secrets(settings, deploy, known.environ),
+        *missing_files(settings, deploy, known.files),
+        *shared_data(outline(settings, deploy)),
+    ]
     if problems:
         raise ConfigurationError(problems)
-    return describing.all()
+    return _Describing(settings, deploy, known).all()
 
 
 def outline(settings: Settings, deploy: DeploySettings) -> Wanted:

@@ -334,3 +334,49 @@ def test_who_only_looks_needs_no_secret_and_no_file(tmp_path: Path) -> None:
         "perdure-perdure-agent-shop",
         "perdure-perdure-gateway",
     ]
+
+
+SHARED = {
+    "one table": '[deploy.volumes.all]\nat = { shop = "/data", helper = "/data" }\n',
+    "one volume in two tables": """
+        [deploy.volumes.a]
+        at = { shop = "/data" }
+        volume = "v1"
+        [deploy.volumes.b]
+        at = { helper = "/data" }
+        volume = "v1"
+        """,
+    "one folder, spelled twice": """
+        [deploy.volumes.a]
+        at = { shop = "/data" }
+        folder = "/srv/x"
+        [deploy.volumes.b]
+        at = { helper = "/data" }
+        folder = "/srv/./x"
+        """,
+    "the other's own volume": '[deploy.volumes.a]\nat = { shop = "/data" }\nvolume = "perdure-agent-helper-data"\n',
+}
+
+
+@pytest.mark.parametrize("volumes", SHARED)
+def test_two_containers_cannot_write_one_database(described: Describe, volumes: str) -> None:
+    (found,) = problems(described, NATS + SHARED[volumes])
+    assert "perdure-perdure-agent-shop and perdure-perdure-agent-helper would both have " in found
+    assert "a database has one writer" in found
+
+
+def test_neither_the_gateway_nor_nats_nor_a_service_shares_a_database(described: Describe) -> None:
+    table = """
+        [deploy.services.cache]
+        image = "redis:8"
+        [deploy.volumes.all]
+        at = { shop = "/data", gateway = "/data", nats = "/data", cache = "/data" }
+        """
+    assert len(problems(described, NATS + table)) == 6
+
+
+def test_services_may_share_and_who_has_it_elsewhere_may_read_it(described: Describe) -> None:
+    services = '[deploy.services.a]\nimage = "a"\n[deploy.services.b]\nimage = "b"\n'
+    described(services + '[deploy.volumes.all]\nat = { a = "/data", b = "/data" }\n')
+    described(services + '[deploy.volumes.all]\nat = { shop = "/data", a = "/shop" }\n')
+    described('[deploy.volumes.all]\nat = { shop = "/data", helper = "/data", gateway = "/data" }\n')
