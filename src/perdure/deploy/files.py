@@ -65,7 +65,7 @@ def read_files(
     """`exclude`: globs on names and on paths relative to `folder`; `without`: files and folders that must not be in an image;
     `project`: the project file, in `folder`.
     Blocks. Raises ConfigurationError where a file cannot be read, a link leads out of the folder, or the whole is larger than 1 GB."""
-    unwanted = {path.resolve() for path in without}
+    unwanted = {_end_of(path) for path in without}
     found, size = [], 0
     try:
         for path in _walk(folder, (*LEFT_OUT, *exclude), unwanted):
@@ -89,7 +89,7 @@ def _walk(folder: Path, patterns: Sequence[str], unwanted: Set[Path]) -> Iterato
     """Plain files, and links to files of the folder."""
 
     def goes_in(path: Path) -> bool:
-        return not _left_out(path, folder, patterns) and path.resolve() not in unwanted
+        return not _left_out(path, folder, patterns) and _end_of(path) not in unwanted
 
     for place, folders, names in os.walk(folder, onerror=_raise):
         here = Path(place)
@@ -117,12 +117,17 @@ def _left_out(path: Path, folder: Path, patterns: Sequence[str]) -> bool:
 
 
 def _check(path: Path, folder: Path) -> None:
-    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+    if path.is_symlink() and not _end_of(path).is_relative_to(_end_of(folder)):
         raise ConfigurationError(
             f"{path} is a link that leads out of the project's folder: copy the file, or name it in `exclude` of [deploy]."
         )
     if not path.is_file():
         raise ConfigurationError(f"{path} is not a file that can be copied: name it in `exclude` of [deploy].")
+
+
+def _end_of(path: Path) -> Path:
+    """Where links lead; `Path.resolve` raises for those that lead in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def _is_plan(path: Path) -> bool:

@@ -165,3 +165,14 @@ def test_links_to_folders_and_to_nothing_are_refused(folder: Path) -> None:
     (folder / "broken").symlink_to("nothing")
     with pytest.raises(ConfigurationError, match="not a file that can be copied"):
         read_files(folder)
+
+
+def test_links_in_a_circle_are_refused_and_can_be_left_out(folder: Path) -> None:
+    (folder / "loop").symlink_to("loop")
+    (folder / "there").symlink_to("back")
+    (folder / "back").symlink_to("there")
+    with pytest.raises(ConfigurationError, match="back is not a file that can be copied: name it in `exclude`"):
+        read_files(folder, without=[folder / "loop" / "x"])
+    with pytest.raises(ConfigurationError, match="loop is not a file that can be copied"):
+        read_files(folder, ["back", "there"])
+    assert "tools.py" in read_files(folder, ["back", "there", "loop"]).paths
