@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
@@ -58,6 +59,22 @@ async def _deployment(project: str | None, *, changes: bool = False) -> AsyncIte
             return
         with deferred("perdure.deploy.turnstile").alone(found.deploy.name, await engine.identity()):
             yield found, engine
+
+
+def _ask(question: str) -> None:
+    """Returns for a yes. Raises Abort for a no, PerdureError where nobody can answer."""
+    nobody = PerdureError("Nobody can be asked here, and nothing was done: to do it without a question, add --yes.")
+    if sys.stdin is None or sys.stdin.closed:
+        raise nobody
+    try:
+        agreed = typer.confirm(question)
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        say("")
+        raise nobody from None
+    if not agreed:
+        raise typer.Abort
 
 
 # -- plan -------------------------------------------------------------------------------------------------------------
@@ -151,7 +168,7 @@ async def _apply(saved: Any, project: str | None, yes: bool) -> None:
             await _tell_address(found, engine, shown)
             return
         if not yes:
-            typer.confirm("Do this?", abort=True)
+            _ask("Do this?")
         token = await found.keep_token(engine)
         made = await found.plan(engine)
         rendering.check_fresh(shown, made.plan)
@@ -195,7 +212,7 @@ async def _settle(found: Any, engine: Any, yes: bool) -> None:
         return
     hint("An earlier apply was interrupted; what it left is settled before anything else.", "yellow")
     if not yes:
-        typer.confirm("Settle it?", abort=True)
+        _ask("Settle it?")
     with ended_in_order(), _interrupted(_GOES_ON):
         await settling.settle(engine, real, tell, SystemClock())
 
@@ -268,7 +285,7 @@ async def _destroy(project: str | None, purge: str | None, yes: bool) -> None:
         real = await engine.read(model.Wanted(found.deploy.name))
         if not yes:
             _show_what_goes(real, purge)
-            typer.confirm("Remove all of it?" if purge else "Remove them?", abort=True)
+            _ask("Remove all of it?" if purge else "Remove them?")
         with ended_in_order(), _interrupted("What is gone is gone; another `perdure destroy` goes on from there."):
             gone = await deferred("perdure.deploy.destroying").destroy(engine, real, purge=purge, tell=tell)
     if gone.nothing:

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -357,3 +358,23 @@ def test_a_terminal_that_hangs_up_keeps_nothing_from_being_put_back(
     monkeypatch.setattr(engine, "start", hanging_up)
     assert perdure("apply", "--yes").exit_code == 128 + signal.SIGHUP
     assert engine.containers[SHOP].running and f"{SHOP}.next" not in engine.containers
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["no standard input", "an empty one"])
+def test_where_nobody_can_be_asked_the_option_is_said(
+    perdure: Perdure, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    def refused(command: str) -> str:
+        with monkeypatch.context() as patched:
+            if closed:
+                patched.setattr("perdure.cli.deploy.sys", SimpleNamespace(stdin=None))
+            before = list(engine.done)
+            failed = perdure(command)
+            assert isinstance(failed.exception, PerdureError) and engine.done == before
+            return str(failed.exception)
+
+    assert "add --yes" in refused("apply")
+    ok(perdure("apply", "--yes"))
+    assert "add --yes" in refused("destroy")
+    engine.containers[f"{SHOP}.next"] = replace(engine.containers[SHOP], name=f"{SHOP}.next", running=False)
+    assert "add --yes" in refused("apply")
