@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import errno
 import importlib.metadata
 import platform
 import sys
@@ -29,7 +31,7 @@ from perdure.cli import (
     turns,
 )
 from perdure.cli.chat import chat
-from perdure.cli.output import AsJson, Exit, hint, print_json, say
+from perdure.cli.output import AsJson, Exit, hint, print_json, say, tell
 from perdure.errors import ConfigurationError, PerdureError
 
 app = typer.Typer(
@@ -107,6 +109,10 @@ def _named(command: CommandInfo) -> str:
     return command.name or str(getattr(command.callback, "__name__", ""))
 
 
+_NO_MORE_OUTPUT = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Of a full disk, and of a terminal that hung up."""
+
+
 def main() -> None:
     """Runs a command; errors that people can mend are told in sentences, without a stack."""
     try:
@@ -124,4 +130,11 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away: nobody is left to tell
+        sys.exit(Exit.FAILED)
+    except OSError as error:
+        if error.errno not in _NO_MORE_OUTPUT or error.filename is not None:
+            raise
+        with contextlib.suppress(OSError):
+            sys.stdout.close()  # else what it still holds would fail once more at the end
+        tell(f"What this prints cannot be written: {error.strerror}.", "red")
         sys.exit(Exit.FAILED)

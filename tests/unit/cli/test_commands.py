@@ -246,3 +246,19 @@ def test_the_demo_fails_when_any_record_is_wrong(changed: dict[str, object]) -> 
 
 def test_the_demo_fails_when_the_watcher_saw_something_else_than_what_is_stored() -> None:
     assert _problems(proof(), [{"id": "a"}], []) == ["what the watcher saw differs from what is stored"]
+
+
+def test_output_that_cannot_be_written_is_one_line_and_a_failure(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "perdure", "version"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "What this prints cannot be written: No space left on device.\n"
