@@ -20,9 +20,13 @@ def token_file(deploy: DeploySettings, folder: Path) -> Path:
 
 
 def read_token(path: Path) -> str | None:
-    """None: there is none yet. Raises ConfigurationError for one that cannot be used."""
+    """None: there is none yet. One that others can read is made its owner's alone where it was made here; one that the project names
+    stays as it is, see `others_can_read`. Raises ConfigurationError for one that cannot be used."""
     try:
-        token = path.read_text(encoding="ascii").strip()
+        with path.open(encoding="ascii") as file:
+            if _is_own(path) and os.fstat(file.fileno()).st_mode & 0o077:
+                os.fchmod(file.fileno(), 0o600)
+            token = file.read().strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -30,6 +34,17 @@ def read_token(path: Path) -> str | None:
     if not token or not all("!" <= letter <= "~" for letter in token):
         raise ConfigurationError(f"The token file {path} must hold printable ASCII without spaces.")
     return token
+
+
+def others_can_read(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & 0o077)
+    except OSError:
+        return False
+
+
+def _is_own(path: Path) -> bool:
+    return path.parent.name == FOLDER
 
 
 def new_token() -> str:
@@ -42,8 +57,8 @@ def keep_token(path: Path, token: str) -> str:
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if path.parent.name == FOLDER:
-            (path.parent / ".gitignore").write_text(_GITIGNORE)
+        if _is_own(path):
+            _ignore(path.parent / ".gitignore")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{token}\n")
             file.flush()
@@ -54,6 +69,15 @@ def keep_token(path: Path, token: str) -> str:
     finally:
         draft.unlink(missing_ok=True)
     return read_token(path) or token
+
+
+def _ignore(path: Path) -> None:
+    """What somebody wrote there themselves stays."""
+    try:
+        with path.open("x") as file:
+            file.write(_GITIGNORE)
+    except FileExistsError:
+        pass
 
 
 def _link(draft: Path, path: Path) -> None:

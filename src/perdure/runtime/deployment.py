@@ -18,7 +18,7 @@ from perdure.deploy.model import LABEL_PROJECT, SECRETS_FOLDER, TOKEN_FILE, TOKE
 from perdure.deploy.planner import plan
 from perdure.deploy.project import Description, Known, describe, outline
 from perdure.deploy.sources import recipe
-from perdure.deploy.token import keep_token, new_token, read_token, token_file
+from perdure.deploy.token import keep_token, new_token, others_can_read, read_token, token_file
 from perdure.errors import ConfigurationError
 from perdure.settings.deployment import load_deployment
 
@@ -75,7 +75,7 @@ class Deployment:
         description = await self.describe(token)
         real = await engine.read(description.wanted)
         made = plan(description.wanted, real)
-        warnings = (*self._of_another(real, token), *made.warnings)
+        warnings = (*self._of_another(real, token), *self._of_token_file(), *made.warnings)
         return Made(replace(made, warnings=warnings), description, real)
 
     def _of_another(self, real: Real, token: str | None) -> Iterator[str]:
@@ -94,6 +94,10 @@ class Deployment:
             "this very project, deployed from another folder or machine: copy the token file from there first. If it is another one: "
             "give this one a `name` of its own in [deploy]."
         )
+
+    def _of_token_file(self) -> Iterator[str]:
+        if others_can_read(self.token_file):
+            yield f"The token file {self.token_file} can be read by other users of this machine: chmod 600 {self.token_file}"
 
     async def describe(self, token: str | None) -> Description:
         return describe(self.settings, self.deploy, await asyncio.to_thread(self._known, token))

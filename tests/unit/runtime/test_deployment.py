@@ -103,3 +103,14 @@ async def test_from_the_first_apply_on_and_of_other_projects_nothing_is_said(tmp
     assert (await found.plan(engine)).plan.warnings == ()
     found.token_file.unlink()
     assert (await found.plan(MemoryEngine())).plan.warnings == ()
+
+
+async def test_a_named_token_file_that_others_can_read_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("t" * 43)
+    (tmp_path / "own.txt").chmod(0o644)
+    (tmp_path / "perdure.toml").write_text(f'{UNNAMED}[deploy.gateway]\ntoken_file = "own.txt"\n')
+    found = deployment.load(None, {}, tmp_path)
+    (told,) = (await found.plan(MemoryEngine())).plan.warnings
+    assert "can be read by other users of this machine: chmod 600" in told
+    (tmp_path / "own.txt").chmod(0o600)
+    assert (await found.plan(MemoryEngine())).plan.warnings == ()
