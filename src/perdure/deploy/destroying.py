@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perdure.deploy.engine import Engine, Tell
-from perdure.deploy.model import DATA_FOLDER, LABEL_PROJECT, LABEL_ROLE, WITH_DATABASE, Container, Real, Role
+from perdure.deploy.model import DATA_FOLDER, LABEL_PROJECT, LABEL_ROLE, WITH_DATABASE, Container, Real, Role, Volume
 from perdure.errors import BadRequest
 
 _ORDER = {Role.GATEWAY: 0, Role.SERVER: 1, Role.AGENT: 2, Role.NATS: 3, Role.SERVICE: 4}
@@ -28,8 +28,8 @@ class Destroyed:
 
 
 async def destroy(engine: Engine, real: Real, *, purge: str | None = None, tell: Tell) -> Destroyed:
-    """`purge`: the project's name, to remove its data volumes, too. Raises BadRequest (another name, or data that lies in a container
-    itself; then nothing was done) and EngineError. Only what has the project's label is touched: not volumes that others made."""
+    """`purge`: the project's name, to remove its data volumes, too. Raises BadRequest (another name, data that lies in a container
+    itself, or a volume to remove that a container of others has; then nothing was done) and EngineError. Only what has the project's label is touched: not volumes that others made."""
     if purge is not None and purge != real.project:
         raise BadRequest(
             f"To remove the data say the project's name: {real.project!r}, not {purge!r}. Nothing was removed."
@@ -40,6 +40,7 @@ async def destroy(engine: Engine, real: Real, *, purge: str | None = None, tell:
             f"{', '.join(losing)}: what is at {DATA_FOLDER} lies in the container itself and would be lost. Nothing was removed. "
             f"`perdure apply` carries it into a volume, which stays; to lose it, say: perdure destroy --purge-data {real.project}"
         )
+    await _refuse_held(engine, real, purge=purge is not None)
     containers = sorted((each for each in real.containers if _is_ours(each.labels, real)), key=_place)
     for container in containers:
         tell(f"- container {container.name} (drains first)")
@@ -53,13 +54,28 @@ async def destroy(engine: Engine, real: Real, *, purge: str | None = None, tell:
     return Destroyed(tuple(each.name for each in containers), tuple(networks), tuple(purged), tuple(kept))
 
 
+async def _refuse_held(engine: Engine, real: Real, *, purge: bool) -> None:
+    """An engine removes no volume that a container has, also when that is down."""
+    ours = {each.name for each in real.containers if _is_ours(each.labels, real)}
+    going = [each for each in real.volumes if _is_ours(each.labels, real) and (purge or not _is_data(each))]
+    held = {each.name: set(await engine.holders(each.name)) - ours for each in going}
+    holders = sorted(set().union(*held.values()))
+    if not holders:
+        return
+    volumes = ", ".join(name for name, others in held.items() if others)
+    raise BadRequest(
+        f"{', '.join(holders)}: not of the project {real.project!r}, and it uses a volume that would be removed ({volumes}). "
+        f"Nothing was removed. Remove it first: docker rm -f {' '.join(holders)}"
+    )
+
+
 async def _volumes(engine: Engine, real: Real, *, purge: bool, tell: Tell) -> tuple[list[str], list[str]]:
     """Removed data volumes, and those that stay. The one of secrets goes always: the next apply fills another."""
     purged, kept = [], []
     for volume in real.volumes:
         if not _is_ours(volume.labels, real):
             continue
-        data = volume.labels.get(LABEL_ROLE) not in {Role.SECRETS, Role.CARRYING}
+        data = _is_data(volume)
         if data and not purge:
             kept.append(volume.name)
             continue
@@ -68,6 +84,10 @@ async def _volumes(engine: Engine, real: Real, *, purge: bool, tell: Tell) -> tu
         if data:
             purged.append(volume.name)
     return purged, kept
+
+
+def _is_data(volume: Volume) -> bool:
+    return volume.labels.get(LABEL_ROLE) not in {Role.SECRETS, Role.CARRYING}
 
 
 def _is_ours(labels: Mapping[str, str], real: Real) -> bool:

@@ -6,7 +6,7 @@ an engine that is away is never taken for one that has nothing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
@@ -100,6 +100,10 @@ class Engine(Protocol):
 
     async def remove_volume(self, name: str) -> None:
         """Takes what is in it. Nothing happens when it is not there."""
+        ...
+
+    async def holders(self, volume: str) -> Sequence[str]:
+        """Names of the containers that have it, whether they run or not; without those of the engine's own errands."""
         ...
 
     async def empty_volume(self, name: str, path: str, *, image: str) -> None:

@@ -13,6 +13,7 @@ import aiodocker
 import aiohttp
 
 from perdure.deploy import inspection
+from perdure.deploy.creation import LABEL_CARRIER
 from perdure.deploy.engine import EngineError, EngineUnreachable, Life
 from perdure.deploy.inspection import Shown
 from perdure.deploy.model import LABEL_PROJECT, LABEL_SOURCE, Network, Real, Volume, Wanted
@@ -141,6 +142,11 @@ class DockerReader:
         with translated():
             shown = await self._look(f"containers/{name}/json")
         return None if shown is None else inspection.life_of(shown)
+
+    async def holders(self, volume: str) -> Sequence[str]:
+        with translated():
+            found = await self._get("containers/json", all=1, filters={"volume": [volume]})
+        return sorted(each["Names"][0].removeprefix("/") for each in found if LABEL_CARRIER not in each["Labels"])
 
     # -- asking -------------------------------------------------------------------------------------------------------
 

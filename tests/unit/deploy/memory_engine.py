@@ -162,7 +162,7 @@ class MemoryEngine:
     async def volume(self, name: str) -> Volume | None:
         return self.volumes.get(name)
 
-    async def users_of(self, volume: str) -> Sequence[str]:
+    async def holders(self, volume: str) -> Sequence[str]:
         return [each.name for each in self.containers.values() if volume in {mount.source for mount in each.mounts}]
 
     async def images_of(self, project: str) -> Sequence[Image]:

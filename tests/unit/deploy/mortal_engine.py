@@ -89,8 +89,11 @@ class MortalEngine:
 
     async def remove_volume(self, name: str) -> None:
         self._verb(f"remove volume {name}")
-        assert not self._users_of(name), f"{name} is in use"
+        assert not self._holders(name), f"{name} is in use"
         self.volumes.pop(name, None)
+
+    async def holders(self, volume: str) -> Sequence[str]:
+        return self._holders(volume)
 
     async def empty_volume(self, name: str, path: str, *, image: str) -> None:
         self._verb(f"empty {name}")
@@ -178,7 +181,7 @@ class MortalEngine:
         self._verb(f"take out of {volume}")
         _pack(self.volumes[volume][1], into)
 
-    def _users_of(self, volume: str) -> Sequence[str]:
+    def _holders(self, volume: str) -> Sequence[str]:
         return [
             name for name, each in self.held.items() if any(mount.source == volume for mount in each.container.mounts)
         ]

@@ -74,3 +74,18 @@ async def test_the_mark_of_an_interrupted_copy_is_no_data(described: Describe) -
     engine = MortalEngine(replace(real, volumes=(*real.volumes, mark)))
     gone = await destroy(engine, await engine.read(real), tell=silent)
     assert mark.name not in {*engine.volumes, *gone.kept, *gone.purged}
+
+
+async def test_data_that_a_container_of_others_has_is_not_purged_and_nothing_else_goes(described: Describe) -> None:
+    real = realized(described("[deploy]\n"))
+    (server,) = real.containers
+    data = tuple(each for each in server.mounts if each.target == "/data")
+    others = replace(server, name="backup", labels={}, mounts=data)
+    engine = MortalEngine(replace(real, containers=(server, others)))
+
+    with pytest.raises(BadRequest, match=r"backup: not of the project.*perdure-agent-shop-data.*Nothing was removed"):
+        await destroy(engine, real, purge="perdure", tell=silent)
+    assert engine.verbs == []
+
+    gone = await destroy(engine, real, tell=silent)
+    assert gone.kept == ("perdure-agent-shop-data",)
