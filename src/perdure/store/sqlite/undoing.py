@@ -58,7 +58,13 @@ def _schema_of(database: Path) -> int:
 
 def _refuse_used(before: apsw.Connection, database: Path, copy: Path) -> None:
     scratch = database.with_name(f"{database.name}.undoing")
-    scratch.unlink(missing_ok=True)
+    try:
+        scratch.unlink(missing_ok=True)
+    except OSError as error:
+        raise DatabaseUnusable(
+            f"{scratch} is in the way: the copy is tried out under that name, and what is there cannot be removed ({error.strerror}). Move it "
+            "elsewhere and try again."
+        ) from error
     copy_into(before, scratch)
     upgraded, now = Connection(str(scratch)), Connection(str(database))
     try:

@@ -89,6 +89,15 @@ async def test_without_an_upgrade_nothing_is_undone(path: Path) -> None:
     assert schema_of(path) == schema_of(previous.DATABASE)
 
 
+async def test_a_folder_where_the_copy_is_tried_out_is_left_alone(path: Path) -> None:
+    await (await opened(path)).close()
+    in_the_way = path.with_name("perdure.db.undoing")
+    in_the_way.mkdir()
+    with pytest.raises(DatabaseUnusable, match=r"perdure\.db\.undoing is in the way"):
+        undo_upgrade(path, HOLDER)
+    assert in_the_way.is_dir() and schema_of(path) == len(known())
+
+
 async def test_a_file_that_a_server_holds_is_not_touched(path: Path) -> None:
     store = await opened(path)
     with pytest.raises(DatabaseUnusable, match="in use"):
