@@ -58,6 +58,8 @@ async def forget(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Takes an agent that was taken away out of a gateway's lists, with the copy of its conversations."""
+    if not name.strip(" ."):
+        raise BadRequest("The name of an agent is needed, which `perdure agents` shows: perdure agents forget NAME")
     if not yes:
         if not sys.stdin.isatty():
             raise BadRequest("A copy is thrown away: add --yes where nobody can be asked.")
