@@ -17,6 +17,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SERVED = [name for name, defect in DEFECTS.items() if defect.plan is not None]
 
+IN_CI = {"published_before_commit", "cards_left_open"}
+"""One that the watchers notice and one that the file shows."""
+
 ZOMBIE = """
 import asyncio, json, sys
 from pathlib import Path
@@ -36,7 +39,9 @@ print(json.dumps(asyncio.run(store_races(Path(sys.argv[1]), 5, 1)).violations))
 """
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in IN_CI else pytest.mark.proof) for name in SERVED]
+)
 async def test_this_defect_is_caught(name: str, forks: ForkServer, tmp_path: Path) -> None:
     defect = DEFECTS[name]
     assert defect.plan is not None

@@ -92,6 +92,7 @@ async def composed(program: Path, engine: DockerEngine, base_image: str, tmp_pat
         await engine._ask(f"images/{reference}", "DELETE", fine=(404,))
 
 
+@pytest.mark.proof
 async def test_one_container_answers_and_its_conversations_stay_when_it_goes(composed: Composed) -> None:
     assert (composed.deployment.folder / ".env").stat().st_mode & 0o077 == 0
     await composed.compose("up", "--detach", "--wait")

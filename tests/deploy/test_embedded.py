@@ -43,6 +43,7 @@ async def test_a_deployment_is_made_from_nothing_and_a_second_plan_is_empty(depl
     assert (await deployment.real()).volumes == ()
 
 
+@pytest.mark.proof  # CI does the same with a death in the middle, see test_killed.py
 async def test_a_missing_volume_is_planned_and_attached_with_what_the_container_had(deployment: Deployment) -> None:
     container = await deployment.apply_bare()
     accepted = await deployment.say("hello")
