@@ -153,7 +153,7 @@ class _Applying:
             if copy is not None:
                 await self._make_room(copy)
             # Before a copy: a successor that has never started has written nothing. Whoever has made it is alone with both.
-            await self._make(container, successor)
+            await self._make_successor(container, successor)
             if copy is not None:
                 await copy.mark(self._engine)
                 self._marked.add(copy.container)
@@ -177,6 +177,18 @@ class _Applying:
             )
             raise
         await undisturbed(take_name(self._engine, successor, name))
+
+    async def _make_successor(self, container: Container, successor: str) -> None:
+        try:
+            await self._make(container, successor)
+        except NameTaken as error:
+            real = await self._engine.read(self._wanted)
+            if real.container(successor) is not None:
+                raise
+            raise NameTaken(
+                f"There is a container {successor} that is not of the project {self._plan.project}, and the new {container.name} needs "
+                f"that name for a moment. Nothing was replaced. Remove it: docker rm -f {successor}; then apply again."
+            ) from error
 
     async def _put_back(
         self,

@@ -8,9 +8,9 @@ import pytest
 from perdure.clock import SystemClock
 from perdure.deploy import applying
 from perdure.deploy.carrying import CarryFailed
-from perdure.deploy.engine import EngineError, Life
+from perdure.deploy.engine import EngineError, Life, NameTaken
 from perdure.deploy.health import NotWell
-from perdure.deploy.model import TOKEN_NAME, Container, Kind, Limits, Real
+from perdure.deploy.model import TOKEN_NAME, Container, Kind, Limits, Real, Wanted
 from perdure.deploy.planner import plan
 from perdure.deploy.project import Description
 from perdure.deploy.settling import settle
@@ -198,6 +198,25 @@ async def test_who_comes_second_touches_nothing_of_the_first(description: Descri
             clock=SystemClock(),
         )
     assert engine.held == before
+    assert engine.held[SERVER].running
+
+
+async def test_a_container_of_others_with_the_successors_name_is_said_with_the_way_out(
+    description: Description,
+) -> None:
+    """Waiting would not help: no apply of ours settles what is not of the project."""
+    engine = MortalEngine(changed(realized(description), user="0"))
+    (server,) = description.wanted.containers
+    real = await engine.read(description.wanted)
+
+    async def read(wanted: Wanted) -> Real:
+        return real
+
+    engine.read = read  # type: ignore[method-assign]  # an engine is asked for what has the label or a wanted name
+    await engine.create_container(replace(server, labels={}), {}, name=f"{SERVER}.next")
+    with pytest.raises(NameTaken, match=rf"docker rm -f {SERVER}\.next; then apply again"):
+        await apply(engine, description)
+    assert engine.held.keys() == {SERVER, f"{SERVER}.next"}
     assert engine.held[SERVER].running
 
 
