@@ -227,7 +227,13 @@ async def _tell_address(found: Any, engine: Any, plan: Any) -> None:
     link = await _link(engine, serving.name) if serving.name in started else None
     if link is not None:
         say(f"open     {address}{link} (once, within 10 minutes)")
-    say(f"token    {found.token_file}")
+    if found.token_file.exists():
+        say(f"token    {found.token_file}")
+        return
+    say(f"token    in the containers alone: {found.token_file} is not here.")
+    hint(
+        f"To read it: docker exec {serving.name} cat {model.TOKEN_FILE}; the next apply that changes something writes the file."
+    )
 
 
 def _tell_what_a_gateway_keeps(found: Any, plan: Any) -> None:
@@ -340,13 +346,19 @@ async def _standings(project: str | None) -> Sequence[Any]:
 def _row(standing: Any) -> tuple[Any, ...]:
     state = standing.state if standing.exit_code is None else f"{standing.state} (exit code {standing.exit_code})"
     return (
-        standing.container if standing.wanted else f"{standing.container} (not in the project any more)",
+        standing.container if standing.wanted else f"{standing.container} ({_beside(standing.container)})",
         state,
         _since(standing.since),
         standing.restarts,
         ", ".join(standing.addresses),
         standing.data,
     )
+
+
+def _beside(container: str) -> str:
+    """What one is that the project file does not name."""
+    successor = container.endswith(deferred("perdure.deploy.naming").NEXT)
+    return "about to take over" if successor else "not in the project any more"
 
 
 def _since(instant: str) -> str:

@@ -226,6 +226,10 @@ def test_where_the_token_file_is_not_here_the_one_that_runs_is_used(
     file.unlink()
     assert "No changes" in ok(perdure("plan"))
     assert not file.exists(), "a plan writes nothing"
+    told = ok(perdure("apply"))
+    assert f"token    in the containers alone: {file} is not here" in told
+    assert f"docker exec {GATEWAY} cat /run/secrets/token" in told
+    assert not file.exists()
     engine.containers[SHOP] = replace(engine.containers[SHOP], user="0")
     ok(perdure("apply", "--yes"))
     assert file.read_text() == token
@@ -281,6 +285,14 @@ def test_status_tells_how_each_container_is_and_fails_when_one_is_not_well(
     failed = perdure("status", "--json")
     assert failed.exit_code == 1
     assert {each["container"]: each["state"] for each in json.loads(failed.stdout)}[SHOP] == "missing"
+
+
+def test_status_tells_a_successor_from_what_nobody_wants(perdure: Perdure, engine: MemoryEngine) -> None:
+    ok(perdure("apply", "--yes"))
+    for name in (f"{SHOP}.next", f"{SHOP}-old"):
+        engine.containers[name] = replace(engine.containers[SHOP], name=name, running=False)
+    told = perdure("status").output
+    assert f"{SHOP}.next (about to take over)" in told and f"{SHOP}-old (not in the project any more)" in told
 
 
 def test_logs_are_of_whom_one_names(perdure: Perdure) -> None:
