@@ -384,7 +384,7 @@ async def _logs(names: Sequence[str], project: str | None, follow: bool, tail: i
     async with _deployment(project) as (found, engine):
         containers = module.chosen(await engine.read(found.outline), names, successors=True)
         prefix = f"perdure-{found.deploy.name}-"
-        async for name, line in module.logs(engine, containers, follow=follow, tail=tail):
+        async for name, line in module.logs(engine, containers, follow=follow, tail=tail, tell=tell):
             say(line if len(containers) == 1 else f"{clean(name.removeprefix(prefix))} | {line}")
 
 

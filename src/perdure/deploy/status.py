@@ -105,16 +105,16 @@ def chosen(real: Real, words: Sequence[str], *, successors: bool = False) -> Seq
 
 
 async def logs(
-    engine: Engine, containers: Sequence[Container], *, follow: bool, tail: int | None
+    engine: Engine, containers: Sequence[Container], *, follow: bool, tail: int | None, tell: Tell
 ) -> AsyncIterator[tuple[str, str]]:
-    """(container, line), each container's in its order. Following ends when all of them have ended."""
+    """(container, line), each container's in its order. Following ends when all of them have ended; of each that is told."""
     if not follow:
         for container in containers:
             async for line in engine.logs(container.name, follow=False, tail=tail):
                 yield container.name, line
         return
     lines: asyncio.Queue[_Said] = asyncio.Queue(maxsize=1_000)
-    readers = [asyncio.create_task(_follow(engine, each.name, tail, lines)) for each in containers]
+    readers = [asyncio.create_task(_follow(engine, each.name, tail, lines, tell)) for each in containers]
     try:
         going = len(readers)
         while going:
@@ -135,14 +135,24 @@ _Said = tuple[str, str] | EngineError | None
 """A line of a container; why one cannot be read; None: one has ended."""
 
 
-async def _follow(engine: Engine, name: str, tail: int | None, lines: asyncio.Queue[_Said]) -> None:
+async def _follow(engine: Engine, name: str, tail: int | None, lines: asyncio.Queue[_Said], tell: Tell) -> None:
     try:
         async for line in engine.logs(name, follow=True, tail=tail):
             await lines.put((name, line))
+        tell(f"{name} {await _end_of(engine, name)}. To go on with whoever has its name then: perdure logs -f {name}")
     except EngineError as error:
         await lines.put(error)
     else:
         await lines.put(None)
+
+
+async def _end_of(engine: Engine, name: str) -> str:
+    life = await engine.life(name)
+    if await engine.life(f"{name}{NEXT}") is not None:
+        return "is being replaced"
+    if life is None:
+        return "is gone"
+    return "was started again, or replaced" if life.running else f"has ended (exit code {life.exit_code})"
 
 
 async def restart(engine: Engine, containers: Sequence[Container], *, tell: Tell, clock: Clock | None = None) -> None:

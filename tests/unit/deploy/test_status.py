@@ -63,13 +63,36 @@ async def test_lines_of_several_containers_come_with_their_names(described: Desc
     agents = chosen(real, ["agent"])
 
     async with asyncio.timeout(60):
-        followed = [each async for each in logs(engine, agents, follow=True, tail=None)]
-    last = [each async for each in logs(engine, agents, follow=False, tail=1)]
+        followed = [each async for each in logs(engine, agents, follow=True, tail=None, tell=silent)]
+    last = [each async for each in logs(engine, agents, follow=False, tail=1, tell=silent)]
 
     assert sorted(followed) == sorted(
         (each.name, line) for each in agents for line in ("first", f"last of {each.name}")
     )
     assert last == [(each.name, f"last of {each.name}") for each in agents]
+
+
+async def test_of_each_that_has_ended_it_is_told_how_to_go_on(described: Describe) -> None:
+    real = realized(described("[deploy]\n"))
+    (server,) = real.containers
+
+    async def told(engine: MortalEngine) -> str:
+        said: list[str] = []
+        async with asyncio.timeout(60):
+            async for _ in logs(engine, [server], follow=True, tail=None, tell=said.append):
+                pass
+        (line,) = said
+        assert line.startswith(server.name) and line.endswith(f"perdure logs -f {server.name}")
+        return line
+
+    engine = MortalEngine(real)
+    assert "was started again, or replaced" in await told(engine)
+    engine.held[server.name].running = False
+    assert "has ended (exit code 0)" in await told(engine)
+    await engine.create_container(server, {}, name=f"{server.name}.next")
+    assert "is being replaced" in await told(engine)
+    engine.held.clear()
+    assert "is gone" in await told(engine)
 
 
 async def test_a_restart_stops_at_the_first_that_does_not_become_well(described: Describe) -> None:
