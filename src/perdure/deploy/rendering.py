@@ -148,10 +148,16 @@ def check_fresh(saved: Plan, now: Plan) -> None:
         raise PlanStale(f"The plan is of the project {saved.project!r}, the project file here is of {now.project!r}.")
     if saved.real_digest != now.real_digest:
         raise PlanStale(
-            "What runs has changed since the plan was made; nothing was done. Make another plan and read it: perdure plan"
+            "What runs has changed since the plan was made, or the plan was applied already; nothing was done. Make another plan and read "
+            "it: perdure plan"
         )
     # Warnings follow from the two states, and from whether the token is kept here: an apply has just seen to that.
     if replace(saved, warnings=()) != replace(now, warnings=()):
+        if saved.wanted_digest == now.wanted_digest:
+            raise PlanStale(
+                "The plan is not what is to be done, although neither the project nor what runs has changed: its file was edited, or "
+                "another version made it. Nothing was done. Make another plan and read it: perdure plan"
+            )
         raise PlanStale(
             "The project has changed since the plan was made; nothing was done. Make another plan and read it: perdure plan. A file "
             "of its folder that is written all the time does not belong into an image: name it in `exclude` of [deploy]."

@@ -143,6 +143,20 @@ def test_a_plan_is_refused_when_the_project_has_changed(described: Describe) -> 
         check_fresh(saved, plan(other.wanted, real))
 
 
+def test_a_plan_that_was_edited_is_refused_and_the_project_is_not_blamed(described: Describe) -> None:
+    saved, description, real = kept(described)
+    now = plan(description.wanted, real)
+    assert saved.actions
+    with pytest.raises(PlanStale, match="its file was edited"):
+        check_fresh(replace(saved, actions=saved.actions[1:]), now)
+
+
+def test_a_plan_that_was_applied_already_is_said(described: Describe) -> None:
+    saved, description, _ = kept(described)
+    with pytest.raises(PlanStale, match="or the plan was applied already"):
+        check_fresh(saved, plan(description.wanted, realized(description)))
+
+
 def test_a_plan_of_another_project_is_refused(described: Describe) -> None:
     saved, description, real = kept(described)
     with pytest.raises(PlanStale, match="'other'"):
