@@ -34,8 +34,10 @@ CARRIED = (
     "create_volume@3",  # the mark
     "stop@1",
     "put_in@2",  # the copy
+    "create_volume@4",  # that it is whole
     "start@1",
     "remove_volume@1",  # the mark
+    "remove_volume@2",  # that it is whole
     "stop@2",
     "remove_container@1",
     "rename_container@1",

@@ -162,6 +162,7 @@ class _Applying:
             await self._engine.stop(name)
             if copy is not None:
                 carried = await self._carry(copy, owner=_owner(container))
+                await copy.whole(self._engine)
             started = True
             await self._engine.start(successor)
             if copy is not None:

@@ -13,6 +13,9 @@ NEXT = ".next"
 CARRYING = ".carrying"
 """Ends the name of the volume that says: the data of this container is being carried, and its copy was not used yet."""
 
+CARRIED = ".carried"
+"""Ends the name of the volume that says beside it: the copy is whole."""
+
 
 def container_name(project: str, role: Role, name: str | None = None) -> str:
     return "-".join(("perdure", project, role, *([name] if name else [])))

@@ -2,8 +2,9 @@
 
 Two things tell what had happened. A container `NAME.next` is a successor: once it was started its data is its own. A volume
 `NAME.carrying`, the mark, is there from when the volume was found empty and before the first byte of a copy until its successor has
-started: as long as it is there the copy need not be whole, and the one that it is of still has everything. So the copy may go, unless a
-successor was started all the same (by hand, or a moment before the death) and has done something in it: then a person decides.
+started: as long as it is there the one that the copy is of still has everything, so the copy may go. Beside it `NAME.carried` is there
+from when the copy was found whole. A successor that was started without it (by hand) has nothing to be believed; has it done something
+all the same, a person decides.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from perdure.deploy.model import (
     Role,
     Volume,
 )
-from perdure.deploy.naming import CARRYING, NEXT
+from perdure.deploy.naming import CARRIED, CARRYING, NEXT
 
 
 class BothHaveData(EngineError):
@@ -50,9 +51,16 @@ class Copy:
     """The volume was made for it."""
 
     async def mark(self, engine: Engine) -> None:
+        await engine.create_volume(Volume(_mark_of(self.container), self._labels))
+
+    async def whole(self, engine: Engine) -> None:
+        """Before a successor starts with it."""
+        await engine.create_volume(Volume(_whole_of(self.container), self._labels))
+
+    @property
+    def _labels(self) -> Mapping[str, str]:
         labels = {LABEL_PROJECT: self.project, LABEL_ROLE: str(Role.CARRYING), LABEL_NAME: self.container}
-        labels |= {LABEL_CARRIED: self.of, LABEL_VOLUME: self.volume, LABEL_IMAGE: self.image}
-        await engine.create_volume(Volume(_mark_of(self.container), labels))
+        return labels | {LABEL_CARRIED: self.of, LABEL_VOLUME: self.volume, LABEL_IMAGE: self.image}
 
     async def drop(self, engine: Engine) -> None:
         """Of one that nobody has used; then the mark."""
@@ -66,6 +74,11 @@ class Copy:
 async def unmark(engine: Engine, container: str) -> None:
     """From now on the copy counts as used."""
     await engine.remove_volume(_mark_of(container))
+    await engine.remove_volume(_whole_of(container))
+
+
+def _whole_of(container: str) -> str:
+    return f"{container}{CARRIED}"
 
 
 def _mark_of(container: str) -> str:
@@ -74,13 +87,15 @@ def _mark_of(container: str) -> str:
 
 def unsettled(real: Real) -> bool:
     """Whether an apply that died has left something."""
-    return any(each.name.endswith(NEXT) for each in real.containers) or any(_copies(real))
+    return any(each.name.endswith(NEXT) for each in real.containers) or any(
+        each.labels.get(LABEL_ROLE) == Role.CARRYING for each in real.volumes
+    )
 
 
 def _copies(real: Real) -> Iterator[Copy]:
     """Those that are marked."""
     for mark in real.volumes:
-        if mark.labels.get(LABEL_ROLE) != Role.CARRYING:
+        if mark.labels.get(LABEL_ROLE) != Role.CARRYING or mark.name.endswith(CARRIED):
             continue
         of, name = mark.labels[LABEL_CARRIED], mark.labels[LABEL_VOLUME]
         volume = real.volume(name)
@@ -99,6 +114,9 @@ async def settle(engine: Engine, real: Real, tell: Tell, clock: Clock) -> bool:
     for copy in _copies(real):
         if copy.container not in used:
             await _undo(engine, copy, tell)
+    for volume in real.volumes:
+        if volume.labels.get(LABEL_ROLE) == Role.CARRYING and volume.name.endswith(CARRIED):
+            await engine.remove_volume(volume.name)  # of a death between the removals of both
     return unsettled(real)
 
 
@@ -108,7 +126,7 @@ async def _successors(
     """Settles them; names of those whose successor had started with a copy that was whole."""
     for name in [each.name for each in real.containers if each.name.endswith(NEXT)]:
         old, life = name.removesuffix(NEXT), await engine.life(name)
-        doubtful = life is not None and life.started and await _is_there(engine, marked.get(old))
+        doubtful = life is not None and life.started and await _is_doubtful(engine, real, marked.get(old))
         if doubtful:
             await _refuse_to_lose(engine, marked[old], name, tell)
         elif life is not None and life.started:
@@ -123,10 +141,12 @@ async def _successors(
         await start_again(engine, old)
 
 
-async def _is_there(engine: Engine, copy: Copy | None) -> bool:
-    """Whether the one that it is of still has everything."""
-    life = None if copy is None else await engine.life(copy.container)
-    return copy is not None and life is not None and life.id == copy.of
+async def _is_doubtful(engine: Engine, real: Real, copy: Copy | None) -> bool:
+    """Whether a copy need not be whole, and the one that it is of still has everything."""
+    if copy is None or real.volume(_whole_of(copy.container)) is not None:
+        return False
+    life = await engine.life(copy.container)
+    return life is not None and life.id == copy.of
 
 
 async def _refuse_to_lose(engine: Engine, copy: Copy, successor: str, tell: Tell) -> None:

@@ -19,7 +19,8 @@ from tests.unit.deploy.conftest import Describe, realized
 from tests.unit.deploy.mortal_engine import Died, MortalEngine
 
 SERVER = "perdure-perdure-server"
-NEXT, MARK, VOLUME = f"{SERVER}.next", f"{SERVER}.carrying", "perdure-agent-shop-data"
+NEXT, MARK, WHOLE = f"{SERVER}.next", f"{SERVER}.carrying", f"{SERVER}.carried"
+VOLUME = "perdure-agent-shop-data"
 TURNS = "data/turns"
 
 
@@ -76,7 +77,9 @@ async def killed(description: Description, verb: str) -> MortalEngine:
     return engine
 
 
-@pytest.mark.parametrize("died", [f"begin to put into {VOLUME}", f"start {NEXT}"], ids=["nothing copied", "all copied"])
+@pytest.mark.parametrize(
+    "died", [f"begin to put into {VOLUME}", f"volume {WHOLE}"], ids=["nothing copied", "all copied"]
+)
 async def test_a_copy_in_which_nothing_was_done_goes_and_the_old_one_has_everything(
     description: Description, died: str
 ) -> None:
@@ -114,7 +117,7 @@ async def test_what_a_person_is_told_goes_on_with_either(description: Descriptio
     await apply(engine, description)
     assert engine.data_of(SERVER) == {TURNS: "one two"}
 
-    engine = await killed(description, f"start {NEXT}")
+    engine = await killed(description, f"volume {WHOLE}")
     engine.volumes[VOLUME][1][TURNS] = "one two three"
     with pytest.raises(BothHaveData):
         await apply(engine, description)
@@ -122,3 +125,15 @@ async def test_what_a_person_is_told_goes_on_with_either(description: Descriptio
     await engine.start(NEXT)
     await apply(engine, description)
     assert engine.data_of(SERVER) == {TURNS: "one two three"}
+
+
+@pytest.mark.parametrize("died", [f"start {NEXT}", f"remove volume {MARK}"])
+async def test_a_copy_that_is_known_to_be_whole_is_believed_and_what_was_done_there_since_stays(
+    description: Description, died: str
+) -> None:
+    engine = await killed(description, died)
+    engine.volumes[VOLUME][1][TURNS] = "one two three"
+    await apply(engine, description)
+    assert engine.held.keys() == {SERVER} and engine.held[SERVER].running
+    assert engine.data_of(SERVER) == {TURNS: "one two three"}
+    assert not {MARK, WHOLE} & engine.volumes.keys()
