@@ -163,11 +163,17 @@ def without_deploy(text: str) -> str:
     return left
 
 
+_CLOSING = ('"""', "'''", "]", "}")
+"""One of them is in the last line of whatever goes over several: a long text is not read anew for each of its lines."""
+
+
 def _statements(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Headers, assignments, empty lines and comments, each with what it says by itself: as few lines as are TOML."""
     begun = ""
     for line in io.StringIO(text, newline="\n"):
-        begun += line
+        more, begun = bool(begun), begun + line
+        if more and not any(closing in line for closing in _CLOSING):
+            continue
         try:
             said = tomllib.loads(begun)
         except ValueError:

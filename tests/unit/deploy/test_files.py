@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,6 +141,19 @@ deploy = "stays"
     assert without_deploy("a = 1") == "a = 1"
     assert without_deploy('a = 1\ndeploy.name = "x"\ndeploy.gateway = { port = 1 }\nb = 2\n') == "a = 1\nb = 2\n"
     assert without_deploy('deploy = { name = "x" }\n') == ""
+
+
+def test_a_long_text_is_not_read_anew_for_each_of_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = '[agents.shop]\nprompt = """\n' + "word\n" * 1_000 + '"""\n'
+    read, loads = list[str](), tomllib.loads
+
+    def counted(text: str) -> dict[str, Any]:
+        read.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(tomllib, "loads", counted)
+    assert without_deploy(f"{prompt}[deploy]\nname = 'x'\n") == prompt
+    assert len(read) < 10
 
 
 def test_it_knows_what_it_holds(folder: Path) -> None:
