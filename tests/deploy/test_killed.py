@@ -130,6 +130,33 @@ async def test_an_apply_that_is_killed_while_the_old_one_drains_under_a_running_
     await ended_well(deployment, turn, conversations)
 
 
+@pytest.mark.proof
+async def test_an_apply_that_is_asked_to_end_puts_the_old_one_back_first(deployment: Deployment) -> None:
+    """And is not cut short by being asked again."""
+    await deployment.keep_image()
+    deployment.write(step="2")
+    await deployment.apply()
+    turn, conversations = await busy(deployment)
+    deployment.write(step="0.2")
+    first = await deployment.start_command("apply", "--yes")
+    assert first.stdout is not None
+    said = b""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while b"drains and stops" not in said:
+            said += await first.stdout.readline()
+        first.send_signal(signal.SIGTERM)
+        while b"is put back" not in said:
+            said += await first.stdout.readline()
+        first.send_signal(signal.SIGTERM)
+        rest, _ = await first.communicate()
+    assert first.returncode == 128 + signal.SIGTERM, (said + rest).decode()
+    assert b"another `perdure apply` goes on from there" in rest
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not await ready(deployment):
+            await asyncio.sleep(0.2)
+    await ended_well(deployment, turn, conversations)
+
+
 async def ready(deployment: Deployment) -> bool:
     try:
         return (await deployment.request("GET", "/api/readyz")).status_code == 200
