@@ -7,6 +7,7 @@ import errno
 import json
 import signal
 import stat
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -47,11 +48,16 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> MemoryEngine:
 
 
 @pytest.fixture
-def perdure(engine: MemoryEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Perdure:
+def perdure(
+    engine: MemoryEngine, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Perdure:
     (tmp_path / "perdure.toml").write_text(PROJECT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PERDURE_PROJECT", raising=False)
     monkeypatch.setenv("SHOP_KEY", SECRET)
+    monkeypatch.setattr(
+        tempfile, "tempdir", str(tmp_path_factory.mktemp("locks"))
+    )  # others of this machine may test, too
     app = typer.Typer(pretty_exceptions_enable=False)
     for command in (deploy.plan, deploy.apply, deploy.destroy, deploy.status, deploy.logs, deploy.restart):
         app.command()(command)
