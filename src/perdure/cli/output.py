@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import perdure.cli.streams  # noqa: F401 -- what was closed is open before anything is printed
+
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON value on standard output, for programs.")]
 
 

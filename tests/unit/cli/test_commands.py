@@ -248,6 +248,21 @@ def test_the_demo_fails_when_the_watcher_saw_something_else_than_what_is_stored(
     assert _problems(proof(), [{"id": "a"}], []) == ["what the watcher saw differs from what is stored"]
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_lead_nowhere(tmp_path: Path, closed: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$0" -m perdure version {closed}', sys.executable],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (" >&-" not in f" {closed}")
+
+
 def test_output_that_cannot_be_written_is_one_line_and_a_failure(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
