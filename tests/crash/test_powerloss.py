@@ -173,8 +173,15 @@ async def _finish(image: Path, accepted: set[str]) -> None:
         after.unregister()
 
 
-@pytest.mark.parametrize("error", ["io", "full"])
-@pytest.mark.parametrize("on", ["write", "sync"])
+@pytest.mark.parametrize(
+    ("on", "error"),
+    [
+        ("write", "full"),
+        ("sync", "io"),
+        pytest.param("write", "io", marks=pytest.mark.proof),
+        pytest.param("sync", "full", marks=pytest.mark.proof),
+    ],
+)
 async def test_a_disk_that_fails_once_loses_nothing_accepted(tmp_path: Path, on: Any, error: Any) -> None:
     luck = Random(f"{SEED}/{on}/{error}")
     # How many syncs there are depends on how many commits share one: the first of the faults is met in any case.

@@ -159,6 +159,7 @@ async def test_the_previous_version_refuses_a_file_of_this_one_and_leaves_it_as_
     assert schema_of(database) == len(known())
 
 
+@pytest.mark.proof
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_previous_version_goes_on_with_the_copy_that_was_made_before_the_upgrade(
     before: Mapping[str, str], tmp_path: Path, forks: ForkServer

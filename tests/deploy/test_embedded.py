@@ -12,22 +12,22 @@ from tests.deploy.deployment import Deployment
 
 
 async def test_a_deployment_is_made_from_nothing_and_a_second_plan_is_empty(deployment: Deployment) -> None:
+    deployment.write(step="3")
     await deployment.apply()
 
     assert (await deployment.request("GET", "/api/readyz")).json()["status"] == "ready"
     assert (await deployment.plan()).actions == ()
 
-    # A turn goes on in the container that is started again, and every step happened once.
-    deployment.write(step="1")
-    changed = await deployment.apply()
-    # The table [deploy] is for the tool alone, so the image is the same.
-    assert [(action.subject, action.kind) for action in changed.actions] == [(Subject.CONTAINER, Kind.REPLACE)]
+    # A turn goes on in the container that is restarted in one step and killed in the next, and every step happened once.
     accepted = await deployment.say("do the four-step job")
     server = f"perdure-{deployment.name}-server"
     await deployment.until(accepted["turn"], lambda turn: len(turn["calls"]) >= 2)
     await deployment.engine.restart(server)
+    await deployment.until(accepted["turn"], lambda turn: len(turn["calls"]) >= 3)
+    await deployment.engine._docker.containers.container(server).kill(signal="SIGKILL")
+    await deployment.engine.start(server)  # engines start what was killed by hand no more
     ended = await deployment.until(accepted["turn"], lambda turn: turn["status"] == "completed")
-    assert len(ended["attempts"]) == 2
+    assert len(ended["attempts"]) == 3
     effects = await deployment.effects(server)
     assert len(effects) == len(set(effects)) == 4, effects
 

@@ -12,6 +12,7 @@ from perdure.deploy.status import standings
 from tests.deploy.deployment import Deployment
 
 
+@pytest.mark.proof
 async def test_an_agent_that_is_killed_finishes_its_turn_and_hands_made_changes_are_named(
     deployment: Deployment,
 ) -> None:

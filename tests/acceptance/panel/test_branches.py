@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.acceptance.panel.conftest import Person, conversation_of, until
@@ -27,6 +28,7 @@ def test_an_edited_message_goes_its_own_way_and_the_picker_leads_back(person: Pe
     expect(fork.get_by_role("img")).to_have_accessible_name("Fork of /say apples")
 
 
+@pytest.mark.proof
 def test_an_answer_is_asked_for_again(person: Person) -> None:
     page = person.say("/say once more")
     until(page, "completed")
@@ -54,6 +56,7 @@ def test_a_checkpoint_shows_what_its_step_changed_and_is_forked(person: Person) 
     assert conversation_of(page) != first
 
 
+@pytest.mark.proof
 def test_a_search_reads_the_messages(person: Person) -> None:
     page = person.say("/say a needle in a haystack")
     until(page, "completed")

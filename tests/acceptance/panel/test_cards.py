@@ -93,6 +93,7 @@ def test_a_question_of_a_graph_is_shown_as_it_is_and_answered(guest: Person, sai
     expect(page.get_by_label("Agent", exact=True)).to_contain_text(heard)
 
 
+@pytest.mark.proof
 def test_a_message_goes_to_the_agent_that_the_list_shows(guest: Person) -> None:
     page = guest.open("/")
     shown = page.get_by_role("combobox", name="Agent")

@@ -178,6 +178,7 @@ def test_the_end_of_an_answer_is_announced_not_its_words(person: Person) -> None
     expect(page.get_by_role("status").filter(has_text="The answer is complete.")).to_have_count(1)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("person", [{"locale": "de-DE"}], indirect=True)
 def test_the_page_speaks_the_browser_s_language_and_keeps_what_was_chosen(person: Person) -> None:
     page = person.open("/")
@@ -188,6 +189,7 @@ def test_the_page_speaks_the_browser_s_language_and_keeps_what_was_chosen(person
     expect(page.get_by_role("button", name="Send")).to_be_visible()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("person", [{"color_scheme": "light"}], indirect=True)
 def test_a_chosen_theme_is_kept(person: Person) -> None:
     page = person.open("/")

@@ -18,6 +18,7 @@ def titled(person: Person) -> Person:
     return person
 
 
+@pytest.mark.proof
 def test_a_search_finds_titles(titled: Person) -> None:
     page = titled.page
     page.keyboard.press("Control+k")
@@ -47,6 +48,7 @@ def test_a_conversation_is_renamed_in_every_tab(titled: Person) -> None:
         expect(tab.get_by_role("heading", name="fruit <b>salad</b>")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_a_conversation_is_deleted_after_a_question(titled: Person) -> None:
     page = titled.page
     gone = conversation_of(page)
@@ -96,6 +98,7 @@ def test_a_dot_tells_of_what_runs_waits_and_failed(person: Person) -> None:
     expect(row.get_by_role("img", name="failed")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_a_conversation_is_exported(titled: Person) -> None:
     page = titled.page
     page.get_by_text("Export").click()

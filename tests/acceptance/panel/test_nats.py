@@ -128,6 +128,7 @@ def test_a_conversation_is_read_while_its_agent_is_away_and_what_is_sent_waits(
         expect(tab.locator("[data-reach], [data-line=unreachable]")).to_have_count(0)
 
 
+@pytest.mark.proof
 def test_an_agent_that_was_taken_away_is_forgotten_and_is_back_with_all_it_had_when_it_starts(
     onlooker: Person, trio: ApartProcess
 ) -> None:

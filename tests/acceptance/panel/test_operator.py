@@ -66,6 +66,7 @@ def test_filters_are_in_the_address_and_follow_back_and_forward(person: Person) 
     expect(rows).not_to_have_count(1)
 
 
+@pytest.mark.proof
 def test_a_paused_list_stays_as_it_is_with_its_numbers(person: Person) -> None:
     said = person.server.say("/say before")
     person.server.until(said["turn"], "completed")
@@ -153,6 +154,7 @@ def test_a_turn_that_waits_behind_another_is_cancelled_before_it_begins(person: 
     expect(page.get_by_text("It ended before it began.")).to_be_visible()
 
 
+@pytest.mark.proof
 def test_a_turn_at_its_step_limit_is_continued(person: Person) -> None:
     page = person.say("/loop")
     until(page, "failed")

@@ -189,6 +189,7 @@ def test_a_page_that_finds_no_server_comes_up_with_it(person: Person) -> None:
     expect(page.get_by_label("Agent", exact=True)).to_contain_text("hello")
 
 
+@pytest.mark.proof
 def test_what_a_person_began_to_write_is_there_after_a_look_elsewhere_and_a_reload(person: Person) -> None:
     page = person.say("/say hello")
     until(page, "completed")
@@ -216,6 +217,7 @@ def test_what_a_person_began_to_write_is_there_after_a_look_elsewhere_and_a_relo
     assert page.evaluate("Object.values(sessionStorage).filter((each) => each.includes('Friday'))") == []
 
 
+@pytest.mark.proof
 def test_escape_closes_what_is_open_and_else_stops_from_anywhere(person: Person) -> None:
     page = person.say(LONG)
     under_way(page)
@@ -240,6 +242,7 @@ def test_escape_closes_what_is_open_and_else_stops_from_anywhere(person: Person)
     until(page, "cancelled")
 
 
+@pytest.mark.proof
 def test_the_card_of_a_call_that_was_stopped_says_how_it_ended(person: Person) -> None:
     page = person.say("restart the service")
     expect(page.locator("[data-card]")).to_be_visible()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from typer.testing import CliRunner
 
@@ -10,7 +12,9 @@ from perdure.errors import BadRequest
 
 
 @pytest.mark.parametrize("name", ["", " ", ".", ".."])
-def test_what_is_no_name_is_not_asked_to_be_forgotten(name: str) -> None:
+def test_what_is_no_name_is_not_asked_to_be_forgotten(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for variable in [each for each in os.environ if each.startswith("PERDURE_")]:
+        monkeypatch.delenv(variable)
     done = CliRunner().invoke(app, ["forget", name, "--yes"])
     assert isinstance(done.exception, BadRequest)
     assert "The name of an agent is needed" in done.exception.message

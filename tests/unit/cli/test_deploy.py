@@ -8,7 +8,7 @@ import json
 import signal
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -325,6 +325,34 @@ def test_nothing_is_restarted_while_an_interrupted_apply_is_not_settled(perdure:
     assert engine.done == []
 
 
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Whoever started the tests may have them ignore signals: a shell in the background, `nohup`."""
+    before = {each: signal.signal(each, signal.SIG_DFL) for each in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for each, handler in before.items():
+        signal.signal(each, handler)
+
+
+@pytest.mark.usefixtures("heard")
+def test_a_signal_that_is_ignored_changes_nothing(
+    perdure: Perdure, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ok(perdure("apply", "--yes"))
+    stop = engine.stop
+
+    async def stopping(name: str, seconds: int | None = None) -> None:
+        signal.raise_signal(signal.SIGHUP)
+        await stop(name)
+
+    monkeypatch.setattr(engine, "stop", stopping)
+    ok(perdure("restart"))
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("heard")
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("command", ["apply", "destroy", "restart"])
 def test_a_signal_ends_it_in_order_and_another_one_changes_nothing(
@@ -356,6 +384,7 @@ def test_a_signal_ends_it_in_order_and_another_one_changes_nothing(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.usefixtures("heard")
 def test_a_terminal_that_hangs_up_keeps_nothing_from_being_put_back(
     perdure: Perdure, engine: MemoryEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
