@@ -68,8 +68,9 @@ def test_filters_are_in_the_address_and_follow_back_and_forward(person: Person) 
 
 @pytest.mark.proof
 def test_a_paused_list_stays_as_it_is_with_its_numbers(person: Person) -> None:
-    said = person.server.say("/say before")
-    person.server.until(said["turn"], "completed")
+    for text in ("first", "before"):
+        said = person.server.say(f"/say {text}")
+        person.server.until(said["turn"], "completed")
     page = person.open("/turns")
     expect(page.locator(f"tbody a[href$='{said['turn']}']")).to_be_visible()
     page.get_by_role("button", name="Pause").click()

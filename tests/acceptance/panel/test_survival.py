@@ -260,6 +260,7 @@ def test_the_card_of_a_call_that_was_stopped_says_how_it_ended(person: Person) -
 def test_a_parked_question_outlives_a_reload_a_restart_and_a_look_elsewhere(
     survivor: Person, mortal: ServerProcess
 ) -> None:
+    done_before = len(mortal.effect_lines())
     page = survivor.say("restart the service")
     expect(page.locator("[data-card]")).to_be_visible()
     address = page.url
@@ -275,7 +276,7 @@ def test_a_parked_question_outlives_a_reload_a_restart_and_a_look_elsewhere(
     page.get_by_role("button", name="Approve", exact=True).click()
     until(page, "completed")
     expect(page.locator("details[data-state=done]")).to_have_count(1)
-    assert [tool for tool, _ in mortal.effect_lines()] == ["restart_service"]
+    assert [tool for tool, _ in mortal.effect_lines()[done_before:]] == ["restart_service"]
 
 
 def test_eight_live_tabs_share_what_the_browser_can_connect(person: Person) -> None:
