@@ -60,8 +60,9 @@ class Example:
         return "".join(self.type(line, answers="y\n") for line in block.splitlines())
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """It hears Ctrl-C also where whoever started the tests ignores it."""
         return subprocess.Popen(
-            [sys.executable, "walkthrough.py", *arguments],
+            ["env", "--default-signal=INT", sys.executable, "walkthrough.py", *arguments],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
