@@ -34,7 +34,7 @@ from perdure.deploy.model import (
 )
 from perdure.deploy.naming import NEXT
 from perdure.deploy.returning import stand_again
-from perdure.deploy.settling import Copy, start_again, take_name, unmark
+from perdure.deploy.settling import Copy, start_again, take_away, take_name, unmark
 
 Secrets = Mapping[str, str]
 """File name → content, for the volume of role `secrets`."""
@@ -126,7 +126,7 @@ class _Applying:
         except NameTaken:
             raise
         except BaseException:
-            await undisturbed(self._take_away(container.name))
+            await undisturbed(take_away(self._engine, container.name))
             raise
 
     async def _update(self, action: Action, container: Container) -> None:
@@ -204,7 +204,7 @@ class _Applying:
         """The old one first: nothing about its successor may keep people from it."""
         if copy is not None and started:
             await unmark(self._engine, container.name)
-        await self._take_away(f"{container.name}{NEXT}")
+        await take_away(self._engine, f"{container.name}{NEXT}")
         if before.running and stopping:
             await start_again(self._engine, container.name)
         was_well = before.running and not before.restarting and before.health != "unhealthy"
@@ -222,11 +222,6 @@ class _Applying:
             await copy.mark(self._engine)
         if started or copy.container in self._marked:
             await copy.drop(self._engine)
-
-    async def _take_away(self, name: str) -> None:
-        if await self._engine.life(name) is not None:
-            await self._engine.stop(name)
-            await self._engine.remove_container(name)
 
     async def _well(self, container: Container, name: str) -> None:
         self._tell(f"  {container.name}: waits until it is well")

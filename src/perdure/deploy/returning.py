@@ -13,6 +13,7 @@ from perdure.clock import Clock
 from perdure.deploy.engine import Engine, EngineError, Tell
 from perdure.deploy.health import LOOK_SECONDS, TAIL_LINES, NotWell, until_well
 from perdure.deploy.model import Container, Role
+from perdure.deploy.settling import take_away
 
 UNDO = ("restore", "--undo-upgrade")
 _WITH_JOURNAL = frozenset({Role.SERVER, Role.AGENT})
@@ -53,7 +54,7 @@ async def _undo_upgrade(
     name = f"{successor.name}.undo"
     once = replace(successor, labels={}, command=UNDO, ports=(), health=None, restart="no")
     tell(f"  {successor.name}: the upgrade of its file is undone, if nothing was done in it since")
-    await _take_away(engine, name)
+    await take_away(engine, name)
     try:
         await engine.create_container(once, values, name=name)
         await engine.start(name)
@@ -66,10 +67,4 @@ async def _undo_upgrade(
         tell(f"  {error.message}")
         return False
     finally:
-        await _take_away(engine, name)
-
-
-async def _take_away(engine: Engine, name: str) -> None:
-    if await engine.life(name) is not None:
-        await engine.stop(name)
-        await engine.remove_container(name)
+        await take_away(engine, name)

@@ -215,7 +215,12 @@ async def start_again(engine: Engine, name: str) -> None:
 
 async def take_name(engine: Engine, successor: str, name: str) -> None:
     """The old one goes, the new one has its name."""
+    await take_away(engine, name)
+    await engine.rename_container(successor, name)
+
+
+async def take_away(engine: Engine, name: str) -> None:
+    """Whether or not it is there."""
     if await engine.life(name) is not None:
         await engine.stop(name)
         await engine.remove_container(name)
-    await engine.rename_container(successor, name)
