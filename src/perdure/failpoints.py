@@ -50,6 +50,7 @@ DEPLOY_PLACES = (
     "deploy.remove_volume",
     "deploy.empty_volume",
     "deploy.create_container",
+    "deploy.create_errand",
     "deploy.update_container",
     "deploy.rename_container",
     "deploy.start",

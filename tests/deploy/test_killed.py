@@ -199,5 +199,5 @@ def test_every_place_of_a_deployment_is_one_at_which_something_is_killed() -> No
     """What these applies do not pass are verbs of other actions: each is one call, and the next plan shows it undone."""
     passed = {f"deploy.{each.partition('@')[0]}" for each in (*REPLACED, *CARRIED)}
     single = {"make_image", "create_network", "remove_network", "connect", "disconnect", "update_container"}
-    after_failures = {"empty_volume"}
+    after_failures = {"empty_volume", "create_errand"}
     assert passed | {f"deploy.{each}" for each in single | after_failures} == set(DEPLOY_PLACES)

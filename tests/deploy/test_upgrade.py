@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import signal
 import tarfile
 import time
 from collections.abc import Awaitable, Callable
@@ -176,6 +177,48 @@ async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Dep
     await deployment.until(parked["id"], lambda turn: turn["status"] == "completed")
 
 
+@pytest.mark.proof  # three starts of the previous version, and two deaths; each rule of it has a test without an engine
+async def test_an_apply_that_is_killed_after_the_file_was_upgraded_is_settled_by_the_old_one_on_the_file_as_it_was(
+    deployment: Deployment,
+) -> None:
+    """The new one will never be well. The next apply is killed, too, while it undoes the upgrade."""
+    server = f"perdure-{deployment.name}-server"
+    write(deployment)
+    before = await make_previous(deployment)
+    write(deployment, image=before)
+    await deployment.apply()
+    said = await deployment.say("hello")
+    await deployment.until(said["turn"], lambda turn: turn["status"] == "completed")
+    said_before = await told(deployment, said["conversation"])
+    write(deployment, orders=ORDERS + HOLDS_THE_PORT)
+    (broken,) = deployment.describe().wanted.images
+    await deployment.engine.make_image(broken, deployment.said.append)
+
+    write(deployment, image=broken.reference)
+    code, words = await deployment.command("apply", "--yes", failpoints="deploy.start.after:kill@1")
+    assert code == -signal.SIGKILL, words
+    await until(lambda: _ended(deployment, f"{server}.next"))
+    assert (await schema_of(deployment, f"{server}.next", "perdure.db"))[0] == len(known())
+
+    write(deployment, image=before)
+    code, words = await deployment.command(
+        "apply", "--yes", failpoints="deploy.start.after:kill@2"
+    )  # the old one first
+    assert code == -signal.SIGKILL, words
+    assert len(await deployment.leftovers()) == 2
+    code, words = await deployment.command("apply", "--yes")
+
+    assert code == 0, words
+    assert "is as it was before the last upgrade" in words, words
+    assert "runs as before, and is well" in words, words
+    assert await deployment.leftovers() == []
+    assert (await deployment.plan()).actions == ()
+    assert await told(deployment, said["conversation"]) == said_before
+    again = await deployment.say("hello", said["conversation"])
+    await deployment.until(again["turn"], lambda turn: turn["status"] == "completed")
+    assert deployment.token not in words
+
+
 @pytest.mark.proof  # one start more of the previous version, and of this one
 async def test_the_volume_of_a_container_that_was_started_by_hand_is_used_as_it_is(deployment: Deployment) -> None:
     write(deployment)
@@ -244,6 +287,12 @@ async def test_agents_nats_and_gateway_are_replaced_under_what_waits_and_what_ru
     done = [json.loads(line) for line in await deployment.effects(agent)]
     assert [each["args"].get("label", each["tool"]) for each in done] == [*FOUR, "restart_service"]
     assert (await deployment.plan()).actions == ()
+
+
+async def _ended(deployment: Deployment, container: str) -> bool:
+    """Once at least, so that it has opened its file."""
+    life = await deployment.engine.life(container)
+    return life is not None and life.restarts >= 1
 
 
 async def _five(deployment: Deployment, server: str) -> bool:

@@ -357,8 +357,10 @@ def _row(standing: Any) -> tuple[Any, ...]:
 
 def _beside(container: str) -> str:
     """What one is that the project file does not name."""
-    successor = container.endswith(deferred("perdure.deploy.naming").NEXT)
-    return "about to take over" if successor else "not in the project any more"
+    naming = deferred("perdure.deploy.naming")
+    if container.endswith(naming.UNDOING):
+        return "undoes an upgrade"
+    return "about to take over" if container.endswith(naming.NEXT) else "not in the project any more"
 
 
 def _since(instant: str) -> str:

@@ -33,8 +33,8 @@ from perdure.deploy.model import (
     Wanted,
 )
 from perdure.deploy.naming import NEXT
-from perdure.deploy.returning import stand_again
-from perdure.deploy.settling import Copy, start_again, take_away, take_name, unmark
+from perdure.deploy.returning import stand_again, take_away, told_when_down
+from perdure.deploy.settling import Copy, take_name, unmark
 
 Secrets = Mapping[str, str]
 """File name → content, for the volume of role `secrets`."""
@@ -201,18 +201,21 @@ class _Applying:
         started: bool,
         before: Life,
     ) -> None:
-        """The old one first: nothing about its successor may keep people from it."""
-        if copy is not None and started:
-            await unmark(self._engine, container.name)
-        await take_away(self._engine, f"{container.name}{NEXT}")
-        if before.running and stopping:
-            await start_again(self._engine, container.name)
-        was_well = before.running and not before.restarting and before.health != "unhealthy"
-        if was_well and started and copy is None:  # else it has its data for itself
-            values = self._values.of.get(container.name, {})
-            await stand_again(self._engine, container, values, self._tell, self._clock)
-        if copy is not None:
-            await self._drop(copy, carried, started=started)
+        """The old one first: nothing about its successor may keep people from it. Raises no EngineError: what failed first is raised."""
+        name, well = container.name, before.running and not before.restarting and before.health != "unhealthy"
+        try:
+            async with told_when_down(self._engine, name, self._tell):
+                if copy is not None and started:
+                    await unmark(self._engine, name)
+                if before.running and stopping:
+                    look = well and started and copy is None  # with a copy it has its data for itself
+                    await stand_again(self._engine, name, self._tell, self._clock, look=look)
+                else:
+                    await take_away(self._engine, f"{name}{NEXT}")
+                if copy is not None:
+                    await self._drop(copy, carried, started=started)
+        except EngineError as error:
+            self._tell(f"  {error.message}")
 
     async def _drop(self, copy: Copy, carried: Content | None, *, started: bool) -> None:
         if started and (carried is None or await self._wrote(copy, carried)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.deploy.inspection import NANOSECONDS
+from perdure.deploy.inspection import NANOSECONDS, Shown
 from perdure.deploy.model import Attachment, Container, HealthCheck, Limits, Network, Volume
 
 Asked = dict[str, Any]
@@ -35,6 +35,26 @@ def container_body(container: Container, values: Mapping[str, str]) -> Asked:
     if container.health is not None:
         body["Healthcheck"] = _health(container.health)
     return body
+
+
+_OF_ITS_OWN = ("Env", "Entrypoint", "WorkingDir", "User", "Labels", "StopTimeout")
+
+
+def errand_body(shown: Shown, command: Sequence[str]) -> Asked:
+    """From what the engine says of another container, whose values are nowhere else any more. Nobody reaches it: it serves nothing."""
+    config = shown["Config"]
+    return {
+        **{key: config[key] for key in _OF_ITS_OWN if config.get(key) is not None},
+        "Image": shown["Image"],
+        "Cmd": list(command),
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {
+            **shown["HostConfig"],
+            "NetworkMode": "none",
+            "PortBindings": {},
+            "RestartPolicy": {"Name": "no"},
+        },
+    }
 
 
 def endpoint(attachment: Attachment) -> Asked:

@@ -187,17 +187,26 @@ class DockerEngine(DockerReader):
 
     @_place
     async def create_container(self, container: Container, values: Mapping[str, str], *, name: str) -> None:
+        await self._create(creation.container_body(container, values), name)
+        for attachment in container.networks[1:]:
+            await self.connect(name, attachment)
+
+    @_place
+    async def create_errand(self, name: str, *, of: str, command: Sequence[str]) -> None:
+        with translated():
+            shown = await self._get(f"containers/{of}/json")
+        await self._create(creation.errand_body(shown, command), name)
+
+    async def _create(self, body: creation.Asked, name: str) -> None:
         try:
             with translated():
-                await self._docker.containers.create(creation.container_body(container, values), name=name)
+                await self._docker.containers.create(body, name=name)
         except EngineError as error:
             if error.details.get("status") != _TAKEN:
                 raise
             raise NameTaken(
                 f"There is a container {name} already: another apply is at work, or somebody made it. Wait, and make another plan."
             ) from error
-        for attachment in container.networks[1:]:
-            await self.connect(name, attachment)
 
     @_place
     async def update_container(self, container: Container) -> None:

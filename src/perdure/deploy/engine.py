@@ -114,6 +114,11 @@ class Engine(Protocol):
         """Made under `name`, not started. Raises NameTaken."""
         ...
 
+    async def create_errand(self, name: str, *, of: str, command: Sequence[str]) -> None:
+        """Made under `name`, not started, to run a command once: with the image, values, user, mounts, limits and labels that `of` was
+        made with, and without its networks, ports, health check and restart policy. Raises NameTaken."""
+        ...
+
     async def update_container(self, container: Container) -> None:
         """Limits and restart policy of the living one."""
         ...
@@ -136,6 +141,10 @@ class Engine(Protocol):
 
     async def life(self, name: str) -> Life | None:
         """None: there is no such container."""
+        ...
+
+    async def container(self, name: str) -> Container | None:
+        """What it was made with. None: there is no such container."""
         ...
 
     async def passes(self, name: str, check: HealthCheck) -> bool | None:

@@ -49,7 +49,7 @@ async def until_well(engine: Engine, name: str, clock: Clock, *, restarts_borne:
             asks = passed is not None  # one that hangs is not asked again: it would hang beside itself
         why = _hopeless(life, restarts_borne)
         if why is None and clock.monotonic() >= begun + patience_seconds(life.check if life else None):
-            why = f"it is still {_word(life)}" if life is None or not life.well else "it does not stay up"
+            why = f"it is still {word_of(life)}" if life is None or not life.well else "it does not stay up"
         if why is not None:
             raise NotWell(f"{name} did not become well: {why}.{await _last_lines(engine, name, life)}")
         await clock.sleep(pause)
@@ -60,7 +60,7 @@ async def still_runs(engine: Engine, name: str) -> None:
     """Of one that was well a moment ago. Raises NotWell."""
     life = await engine.life(name)
     if life is None or not life.running:
-        raise NotWell(f"{name} was well, and is {_word(life)} now.{await _last_lines(engine, name, life)}")
+        raise NotWell(f"{name} was well, and is {word_of(life)} now.{await _last_lines(engine, name, life)}")
 
 
 async def is_well(engine: Engine, name: str, life: Life) -> bool:
@@ -105,7 +105,8 @@ def _hopeless(life: Life | None, restarts_borne: int) -> str | None:
     return None
 
 
-def _word(life: Life | None) -> str:
+def word_of(life: Life | None) -> str:
+    """How it is."""
     return "gone" if life is None else life.health if life.running else "down"
 
 

@@ -10,6 +10,9 @@ DEFAULT_PROJECT = "perdure"
 NEXT = ".next"
 """Ends the name of a container that is about to take another's place."""
 
+UNDOING = ".undo"
+"""Ends the name of a container that undoes, once, what a successor has done to this one's file."""
+
 CARRYING = ".carrying"
 """Ends the name of the volume that says: the data of this container is being carried, and its copy was not used yet."""
 

@@ -31,7 +31,7 @@ from perdure.deploy.model import (
     digest_of,
 )
 from perdure.deploy.moving import moved_conversations
-from perdure.deploy.naming import NEXT
+from perdure.deploy.naming import NEXT, UNDOING
 from perdure.errors import ConfigurationError
 
 
@@ -179,7 +179,7 @@ def _actions(wanted: Wanted, real: Real) -> Iterator[Action]:
 
 
 def _not_wanted(container: Container) -> str:
-    if container.name.endswith(NEXT):
+    if container.name.endswith((NEXT, UNDOING)):
         return "An apply that was interrupted left it; the next one settles it first."
     return "The project has no such container any more."
 

@@ -16,7 +16,7 @@ from perdure.deploy import inspection
 from perdure.deploy.creation import LABEL_CARRIER
 from perdure.deploy.engine import EngineError, EngineUnreachable, Life
 from perdure.deploy.inspection import Shown
-from perdure.deploy.model import LABEL_PROJECT, LABEL_SOURCE, Network, Real, Volume, Wanted
+from perdure.deploy.model import LABEL_PROJECT, LABEL_SOURCE, Container, Network, Real, Volume, Wanted
 from perdure.deploy.refusals import refusal, unreachable
 
 GONE = 404
@@ -142,6 +142,11 @@ class DockerReader:
         with translated():
             shown = await self._look(f"containers/{name}/json")
         return None if shown is None else inspection.life_of(shown)
+
+    async def container(self, name: str) -> Container | None:
+        with translated():
+            shown = await self._look(f"containers/{name}/json")
+        return None if shown is None else inspection.container_of(shown, None)
 
     async def holders(self, volume: str) -> Sequence[str]:
         with translated():

@@ -9,7 +9,7 @@ all the same, a person decides.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perdure.clock import Clock
@@ -29,10 +29,12 @@ from perdure.deploy.model import (
     Role,
     Volume,
 )
-from perdure.deploy.naming import CARRIED, CARRYING, NEXT
+from perdure.deploy.naming import CARRIED, CARRYING, NEXT, UNDOING
+from perdure.deploy.returning import stand_again, start_again, take_away, told_when_down
+from perdure.errors import PerdureError
 
 
-class BothHaveData(EngineError):
+class BothHaveData(PerdureError):
     """The old container and its successor each have what the other has not. Both are down, nothing was removed."""
 
     code = "BOTH_HAVE_DATA"
@@ -87,9 +89,13 @@ def _mark_of(container: str) -> str:
 
 def unsettled(real: Real) -> bool:
     """Whether an apply that died has left something."""
-    return any(each.name.endswith(NEXT) for each in real.containers) or any(
-        each.labels.get(LABEL_ROLE) == Role.CARRYING for each in real.volumes
-    )
+    return bool(_begun(real)) or any(each.labels.get(LABEL_ROLE) == Role.CARRYING for each in real.volumes)
+
+
+def _begun(real: Real) -> Sequence[str]:
+    """Names of the containers beside which there is a successor, or what undoes an upgrade."""
+    names = [each.name for each in real.containers]
+    return sorted({name.removesuffix(end) for name in names for end in (NEXT, UNDOING) if name.endswith(end)})
 
 
 def _copies(real: Real) -> Iterator[Copy]:
@@ -106,44 +112,47 @@ def _copies(real: Real) -> Iterator[Copy]:
 async def settle(engine: Engine, real: Real, tell: Tell, clock: Clock) -> bool:
     """True when there was something (then `real` must be read again).
 
-    A successor that runs and is well takes its name; any other is removed, and the old one is started again. A copy that nobody has
-    used is dropped. Raises BothHaveData.
+    A successor that runs and is well takes its name; any other is removed, and the old one is started again, an upgrade of its file
+    undone where that keeps it from being well. A copy that nobody has used is dropped. Raises BothHaveData.
     """
+    used: set[str] = set()
     marked = {copy.container: copy for copy in _copies(real)}
-    used = {name async for name in _successors(engine, real, marked, tell, clock)}
-    for copy in _copies(real):
+    for name in _begun(real):
+        async with told_when_down(engine, name, tell):
+            if await _successor(engine, real, name, tell, clock, copy=marked.get(name)):
+                used.add(name)
+    for copy in marked.values():
         if copy.container not in used:
-            await _undo(engine, copy, tell)
+            async with told_when_down(engine, copy.container, tell):
+                await _undo(engine, copy, tell)
     for volume in real.volumes:
         if volume.labels.get(LABEL_ROLE) == Role.CARRYING and volume.name.endswith(CARRIED):
             await engine.remove_volume(volume.name)  # of a death between the removals of both
     return unsettled(real)
 
 
-async def _successors(
-    engine: Engine, real: Real, marked: Mapping[str, Copy], tell: Tell, clock: Clock
-) -> AsyncIterator[str]:
-    """Settles them; names of those whose successor had started with a copy that was whole."""
-    for name in [each.name for each in real.containers if each.name.endswith(NEXT)]:
-        old, life = name.removesuffix(NEXT), await engine.life(name)
-        doubtful = life is not None and life.started and await _is_doubtful(engine, real, marked.get(old))
-        if doubtful:
-            await _refuse_to_lose(engine, marked[old], name, tell)
-        elif life is not None and life.started:
-            await unmark(engine, old)
-            yield old
-        if not doubtful and life is not None and life.running and await _finish(engine, name, old, tell, clock):
-            continue
-        tell(f"{old}: an apply was interrupted; what it had not finished is undone")
-        if life is not None:
-            await engine.stop(name)
-            await engine.remove_container(name)
-        await start_again(engine, old)
+async def _successor(engine: Engine, real: Real, old: str, tell: Tell, clock: Clock, *, copy: Copy | None) -> bool:
+    """Settles it; whether it had started with a copy that was whole."""
+    name = f"{old}{NEXT}"
+    life = await engine.life(name)
+    started = life is not None and life.started
+    if started and copy is not None and await _is_doubtful(engine, real, copy):
+        await _refuse_to_lose(engine, copy, name, tell)
+        used = False
+    else:
+        used = started
+    if used:
+        await unmark(engine, old)
+        if life is not None and life.running and await _finish(engine, name, old, tell, clock):
+            return True
+    tell(f"{old}: an apply was interrupted; what it had not finished is undone")
+    await undisturbed(stand_again(engine, old, tell, clock, look=started and copy is None))
+    return used
 
 
-async def _is_doubtful(engine: Engine, real: Real, copy: Copy | None) -> bool:
+async def _is_doubtful(engine: Engine, real: Real, copy: Copy) -> bool:
     """Whether a copy need not be whole, and the one that it is of still has everything."""
-    if copy is None or real.volume(_whole_of(copy.container)) is not None:
+    if real.volume(_whole_of(copy.container)) is not None:
         return False
     life = await engine.life(copy.container)
     return life is not None and life.id == copy.of
@@ -202,25 +211,7 @@ async def _undo(engine: Engine, copy: Copy, tell: Tell) -> None:
     await copy.drop(engine)
 
 
-async def start_again(engine: Engine, name: str) -> None:
-    """Of one that somebody was about to stop. It may still run and be on its way down: what an engine was asked it goes on with,
-    whoever asked is gone, and until then a start does nothing."""
-    life = await engine.life(name)
-    if life is None:
-        return
-    if life.running:
-        await engine.stop(name)
-    await engine.start(name)
-
-
 async def take_name(engine: Engine, successor: str, name: str) -> None:
     """The old one goes, the new one has its name."""
     await take_away(engine, name)
     await engine.rename_container(successor, name)
-
-
-async def take_away(engine: Engine, name: str) -> None:
-    """Whether or not it is there."""
-    if await engine.life(name) is not None:
-        await engine.stop(name)
-        await engine.remove_container(name)

@@ -10,7 +10,7 @@ from perdure.clock import Clock, SystemClock
 from perdure.deploy.engine import Engine, EngineError, Life, Tell
 from perdure.deploy.health import is_well, until_well
 from perdure.deploy.model import LABEL_NAME, LABEL_PROJECT, Container, Port, Real, Wanted
-from perdure.deploy.naming import NEXT
+from perdure.deploy.naming import NEXT, UNDOING
 from perdure.errors import NotFound
 
 
@@ -91,9 +91,9 @@ def _address(port: Port) -> str:
 
 def chosen(real: Real, words: Sequence[str], *, successors: bool = False) -> Sequence[Container]:
     """Containers of the project by their full name, the name of an agent or service, or a role; without words all of them.
-    `successors`: also those that are about to take another's place. Raises NotFound for a word that names none."""
+    `successors`: also those that are about to take another's place, or undo what such a one did. Raises NotFound for a word that names none."""
     ours = [each for each in real.containers if each.labels.get(LABEL_PROJECT) == real.project]
-    ours = [each for each in ours if successors or not each.name.endswith(NEXT)]
+    ours = [each for each in ours if successors or not each.name.endswith((NEXT, UNDOING))]
     found: dict[str, Container] = {}
     for word in words:
         matches = [each for each in ours if word in {each.name, each.role, each.labels.get(LABEL_NAME)}]

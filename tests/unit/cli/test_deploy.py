@@ -293,11 +293,12 @@ def test_status_tells_how_each_container_is_and_fails_when_one_is_not_well(
     assert {each["container"]: each["state"] for each in json.loads(failed.stdout)}[SHOP] == "missing"
 
 
-def test_status_tells_a_successor_from_what_nobody_wants(perdure: Perdure, engine: MemoryEngine) -> None:
+def test_status_tells_a_successor_and_an_undoing_from_what_nobody_wants(perdure: Perdure, engine: MemoryEngine) -> None:
     ok(perdure("apply", "--yes"))
-    for name in (f"{SHOP}.next", f"{SHOP}-old"):
+    for name in (f"{SHOP}.next", f"{SHOP}.undo", f"{SHOP}-old"):
         engine.containers[name] = replace(engine.containers[SHOP], name=name, running=False)
     told = perdure("status").output
+    assert f"{SHOP}.undo (undoes an upgrade)" in told
     assert f"{SHOP}.next (about to take over)" in told and f"{SHOP}-old (not in the project any more)" in told
 
 

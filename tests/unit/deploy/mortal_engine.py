@@ -114,6 +114,22 @@ class MortalEngine:
         )
         self.held[name] = Held(f"id-{self._made}", real, running=False, started=False)
 
+    async def create_errand(self, name: str, *, of: str, command: Sequence[str]) -> None:
+        self._verb(f"create {name}")
+        if name in self.held:
+            raise NameTaken(f"{name} is taken.")
+        like = self.held[of]
+        assert not like.running, "one at a time has the file"
+        errand = replace(
+            like.container, name=name, command=tuple(command), networks=(), ports=(), health=None, restart="no"
+        )
+        self.held[name] = Held(f"id-{name}", errand, running=False, started=False)
+
+    async def container(self, name: str) -> Container | None:
+        self._verb(f"look at {name}")
+        held = self.held.get(name)
+        return None if held is None else held.container
+
     async def update_container(self, container: Container) -> None:
         self._verb(f"update {container.name}")
         held = self.held[container.name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.deploy.creation import container_body, network_body, volume_body
+from perdure.deploy.creation import container_body, errand_body, network_body, volume_body
 from perdure.deploy.inspection import container_of, image_of, images_of, life_of, network_of, volume_of
 from perdure.deploy.model import Attachment, Container, Image, Limits, Mount, Port, Real
 from perdure.deploy.planner import plan
@@ -219,3 +219,33 @@ def test_a_container_that_is_restarted_by_its_policy_counts_as_running(project: 
     life = life_of(container)
     assert not life.running and life.restarting
     assert replace(life, restarting=False) != life
+
+
+def test_an_errand_has_what_the_other_was_made_with_and_is_reached_by_nobody(described: Describe) -> None:
+    project = described(
+        '[deploy]\nsecrets = ["KEY"]\n[deploy.volumes.files]\nat = { shop = "/files" }', {"KEY": "secret"}
+    )
+    ((of, image),) = shown(project)
+    body = errand_body(
+        {**of, "Config": {**of["Config"], "Image": "a-name:that-may-have-moved"}}, ("restore", "--undo-upgrade")
+    )
+    assert body["Image"] == image["Id"]
+    made = {
+        **of,
+        "Config": {**{key: body[key] for key in ("Env", "Entrypoint", "WorkingDir", "User", "Labels")}, **body},
+        "HostConfig": body["HostConfig"],
+        "NetworkSettings": {"Networks": {}},
+    }
+    had, has = container_of(of, None), container_of(made, None)
+    assert has == replace(
+        had,
+        image=image["Id"],
+        command=("restore", "--undo-upgrade"),
+        networks=(),
+        ports=(),
+        health=None,
+        restart="no",
+    )
+    assert "KEY" in {each.name for each in has.environment}
+    assert had.ports and had.networks and had.health is not None and had.restart != "no"
+    assert body["HostConfig"]["NetworkMode"] == "none"

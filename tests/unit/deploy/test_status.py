@@ -48,10 +48,11 @@ async def test_containers_are_named_by_agent_by_role_or_in_full(described: Descr
         chosen(real, ["shoop"])
 
 
-async def test_a_successor_is_chosen_only_where_that_is_asked(described: Describe) -> None:
+@pytest.mark.parametrize("end", [".next", ".undo"])
+async def test_a_successor_and_an_undoing_are_chosen_only_where_that_is_asked(described: Describe, end: str) -> None:
     real = realized(described("[deploy]\n"))
     (server,) = real.containers
-    real = replace(real, containers=(server, replace(server, name=f"{server.name}.next")))
+    real = replace(real, containers=(server, replace(server, name=f"{server.name}{end}")))
 
     assert chosen(real, []) == chosen(real, ["server"]) == [server]
     assert len(chosen(real, [], successors=True)) == 2
