@@ -29,6 +29,7 @@ class Watcher:
         self.gone = False
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._read(house, accepted, after, follow))
+        self._task.add_done_callback(lambda _: self._changed.set())
 
     async def _read(self, house: House, accepted: Accepted, after: int | None, follow: bool) -> None:
         stream: AsyncIterator[Frame | Gone] = await house.agents.follow(
@@ -42,10 +43,18 @@ class Watcher:
             self._changed.set()
 
     async def until(self, condition: Any) -> None:
+        """Raises what ended the reading before that."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not condition():
                 self._changed.clear()
+                if self._task.done():
+                    self._task.result()
+                    raise AssertionError(f"the stream ended before: {self.frames}")
                 await self._changed.wait()
+
+    async def comes(self) -> None:
+        """What is told from now on, it is told live."""
+        await self.until(lambda: self.frames)
 
     async def end(self) -> list[Frame]:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -80,7 +89,8 @@ async def test_a_watcher_from_the_start_sees_what_is_recorded(tmp_path: Path) ->
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         accepted = await house.send("call a")
         watcher = Watcher(house, accepted)
-        await world.entered["model"].wait()
+        await world.met("model")
+        await watcher.comes()
         world.let("model")
         frames = await watcher.end()
         assert folded(frames) == await recorded(house, accepted)
@@ -95,7 +105,8 @@ async def test_a_watcher_that_left_anywhere_goes_on_from_its_last_event(tmp_path
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         accepted = await house.send("call a")
         first = Watcher(house, accepted)
-        await world.entered["model"].wait()
+        await world.met("model")
+        await first.comes()
         world.let("model")
         frames = await first.end()
         for index, frame in enumerate(frames[:-1]):
@@ -154,7 +165,9 @@ async def test_a_following_watcher_stays_across_turns_and_another_does_not(tmp_p
         first = await house.send("one")
         second = await house.send("two", first.conversation, busy="enqueue")
         following, single = Watcher(house, first, follow=True), Watcher(house, first)
-        await world.entered["model"].wait()
+        await world.met("model")
+        for watcher in (following, single):
+            await watcher.comes()
         world.let("model")
         frames = await single.end()
         assert isinstance(frames[-1], Event)
@@ -172,13 +185,14 @@ async def test_the_end_of_a_turn_that_waited_does_not_end_the_stream_of_the_one_
     world.hold("model")
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         works = await house.send("one")
-        await world.entered["model"].wait()
+        await world.met("model")
         waits = await house.send("two", works.conversation, busy="enqueue")
         live = Watcher(house, works)
+        await live.comes()
         await house.agents.cancel(ME, waits.turn)
         late, from_the_start = Watcher(house, works), Watcher(house, works, after=0)
         for watcher in (late, from_the_start):
-            await watcher.until(lambda watcher=watcher: watcher.frames)
+            await watcher.comes()
         world.let("model")
         for watcher in (live, late, from_the_start):
             ends = [each.turn for each in await watcher.end() if isinstance(each, Event) and each.terminal]
@@ -392,7 +406,7 @@ async def test_deleting_a_busy_conversation_cancels_and_waits_only_when_asked(tm
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         first = await house.send("one")
         await house.send("two", first.conversation, busy="enqueue")
-        await world.entered["model"].wait()
+        await world.met("model")
         with pytest.raises(TurnInProgress):
             await house.agents.delete(ME, first.conversation, cancel=False)
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -468,7 +482,7 @@ async def test_a_failed_turn_can_be_resumed_when_one_that_waited_was_cancelled(t
     world.hold("model")
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         fails = await house.send("one")
-        await world.entered["model"].wait()
+        await world.met("model")
         waits = await house.send("two", fails.conversation, busy="enqueue")
         await house.agents.cancel(ME, waits.turn)
         world.let("model")

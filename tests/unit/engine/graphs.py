@@ -20,6 +20,9 @@ from langgraph.types import Send, interrupt
 
 AnyGraph = Pregel[Any, Any, Any, Any]
 
+PATIENCE_SECONDS = 60.0
+"""A loaded machine fails no test; only what never happens does."""
+
 
 class Values(TypedDict, total=False):
     done: Annotated[list[str], operator.add]
@@ -41,6 +44,12 @@ class World:
 
     def let(self, name: str) -> None:
         self.held.pop(name).set()
+
+    async def met(self, name: str) -> None:
+        """Returns when somebody has come to the gate: somebody else each time it is awaited."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await self.entered[name].wait()
+        self.entered[name].clear()
 
     async def pass_by(self, name: str) -> None:
         if name in self.held:

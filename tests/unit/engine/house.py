@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from perdure.events import Event, Fold, Frame, Gone
 from perdure.graph.load import HostedGraph
 from perdure.graph.policy import tool_policy
 from perdure.store.sqlite.store import SQLiteStore, open_store
+from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
 from perdure.turns import (
     ENDED,
@@ -34,12 +36,37 @@ from perdure.turns import (
     TurnStatus,
     Verdict,
 )
-from tests.unit.engine.graphs import AnyGraph
+from tests.unit.engine.graphs import PATIENCE_SECONDS, AnyGraph
 
 OWNER = "me"
 ME = Person("me", "me", Role.USER)
-PATIENCE_SECONDS = 20.0
 RESTING = ENDED | {TurnStatus.PARKED}
+
+
+async def eventually(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not (await found if isawaitable(found := true()) else found):
+            await asyncio.sleep(0.001)
+
+
+class CountedWorker(Worker):
+    """Tells how often it has looked for what may start now. On a clock that stands still it keeps no leases: the keeper
+    counts real seconds, and an advance in the middle of a renewal would be a lease that was lost."""
+
+    begun = 0
+    ended = 0
+
+    async def start(self) -> None:
+        await super().start()
+        if isinstance(self._clock, FakeClock):
+            self._keeper.stop()
+
+    async def _claim_due(self) -> float:
+        self.begun += 1
+        try:
+            return await super()._claim_due()
+        finally:
+            self.ended += 1
 
 
 class House:
@@ -57,7 +84,7 @@ class House:
         self.transport = transport
         self.hosted = agents
         self.settings = settings
-        self.worker = Worker(store, transport, agents, settings, clock)
+        self.worker = CountedWorker(store, transport, agents, settings, clock)
         self.agents = LocalAgents(store, transport, agents, next(iter(agents)), draining=lambda: self.worker.draining)
 
     async def send(
@@ -102,6 +129,13 @@ class House:
                 while (turn := await self.turn(accepted)).status not in wanted:
                     await bell.wait()
         return turn
+
+    async def looked(self) -> None:
+        """Returns when the worker has looked once more, from the beginning, for what may start: what is queued now, stays so
+        until something changes; and what was claimed before is driven."""
+        begun = self.worker.begun
+        self.transport.ring("queue")
+        await eventually(lambda: self.worker.ended > begun)
 
     async def state(self, accepted: Accepted) -> StateSnapshot:
         found = await self.store.conversation(OWNER, accepted.conversation)

@@ -67,7 +67,7 @@ async def stop_after(house: House, accepted: Accepted, script: Script, question:
     for each in script.asks[: script.asks.index(question) + 1]:
         await answer_next(house, accepted, each)
     if way == "kill":
-        await script.world.entered[place].wait()
+        await script.world.met(place)
         await house.die()
         script.world.let(place)
     else:
@@ -212,7 +212,7 @@ async def test_siblings_keep_their_own_answers(tmp_path: Path, way: str) -> None
             await house.agents.resume(ME, accepted.conversation)
             await finish_siblings(house, accepted, got)
         else:
-            await world.entered["left"].wait()
+            await world.met("left")
             await house.die()
             world.let("left")
     if way == "kill":

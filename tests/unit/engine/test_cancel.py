@@ -23,8 +23,8 @@ from perdure.graph import answers
 from perdure.turns import Accepted, CardState, TurnStatus
 from tests.unit.engine.graphs import AnyGraph, World
 from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent, tools_of
-from tests.unit.engine.house import ME, OWNER, House, hosted, open_house
-from tests.unit.engine.test_decisions import after_a_death
+from tests.unit.engine.house import ME, OWNER, PATIENCE_SECONDS, House, eventually, hosted, open_house
+from tests.unit.engine.test_decisions import after_a_death, recorded
 
 shapes = pytest.mark.parametrize("shape", SHAPES)
 
@@ -33,19 +33,25 @@ async def cancel(house: House, accepted: Accepted) -> None:
     """Returns when the drive has heard of it."""
     (drive,) = house.worker._drives.values()
     await house.agents.cancel(ME, accepted.turn)
-    async with asyncio.timeout(20):
-        while drive._cause is not Cut.CANCEL:
-            await asyncio.sleep(0.001)
+    await eventually(lambda: drive._cause is Cut.CANCEL)
 
 
 async def told_again(house: House) -> None:
     """The same cancel once more, as it comes with every other one."""
-    told = house.worker._cancels
-    house.transport.ring("cancel")
-    async with asyncio.timeout(20):
-        while house.worker._cancels == told:
-            await asyncio.sleep(0.001)
-    await asyncio.sleep(0.05)
+    (drive,) = house.worker._drives.values()
+    tell, told = drive.cancel, asyncio.Event()
+
+    def heard() -> None:
+        tell()
+        told.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drive, "cancel", heard)
+        house.transport.ring("cancel")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await told.wait()
+    for _ in range(20):  # what it would have cut ends meanwhile
+        await asyncio.sleep(0)
 
 
 async def results(house: House, accepted: Accepted) -> list[str]:
@@ -68,7 +74,7 @@ async def test_a_once_call_under_way_is_not_cut_in_half(tmp_path: Path, shape: s
     outside.hold("after charge")
     async with open_house(tmp_path / "db", guarded_agent(shape, outside)) as house:
         accepted = await house.send("call charge:a")
-        await outside.entered["after charge"].wait()
+        await outside.met("after charge")
         await cancel(house, accepted)
         await told_again(house)
         assert (await house.turn(accepted)).status is TurnStatus.RUNNING
@@ -85,7 +91,7 @@ async def test_a_call_that_may_be_repeated_is_cut_at_once(tmp_path: Path, shape:
     outside.hold("after look")
     async with open_house(tmp_path / "db", guarded_agent(shape, outside)) as house:
         accepted = await house.send("call look:a")
-        await outside.entered["after look"].wait()
+        await outside.met("after look")
         await house.agents.cancel(ME, accepted.turn)
         assert (await house.until(accepted)).status is TurnStatus.CANCELLED
         (told,) = await results(house, accepted)
@@ -111,7 +117,7 @@ async def test_a_once_call_that_does_not_end_in_time_is_asked_about_before_the_t
     outside.hold("after charge")
     async with open_house(tmp_path / "db", guarded_agent(shape, outside), tool_timeout_seconds=0.05) as house:
         accepted = await house.send("call charge:a")
-        await outside.entered["after charge"].wait()
+        await outside.met("after charge")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.PARKED)
         (card,) = await house.waiting(accepted)
@@ -130,7 +136,7 @@ async def test_a_second_cancel_closes_the_question(tmp_path: Path, shape: str) -
     outside.hold("after charge")
     async with open_house(tmp_path / "db", guarded_agent(shape, outside), tool_timeout_seconds=0.05) as house:
         accepted = await house.send("call charge:a")
-        await outside.entered["after charge"].wait()
+        await outside.met("after charge")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.PARKED)
         await house.agents.cancel(ME, accepted.turn)
@@ -151,7 +157,7 @@ async def test_an_agent_that_is_not_to_ask_closes_the_turn_and_says_what_is_not_
     agent = guarded_agent(shape, outside, on_uncertain="fail")
     async with open_house(tmp_path / "db", agent, tool_timeout_seconds=0.05) as house:
         accepted = await house.send("call charge:a")
-        await outside.entered["after charge"].wait()
+        await outside.met("after charge")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         (told,) = await results(house, accepted)
@@ -165,7 +171,7 @@ async def test_a_cancel_just_before_a_death_is_a_cancel_after_it(tmp_path: Path,
     agent = guarded_agent(shape, outside)
     async with open_house(tmp_path / "db", agent) as house:
         accepted = await house.send("call charge:a")
-        await outside.entered["after charge"].wait()
+        await outside.met("after charge")
         await cancel(house, accepted)
         await house.die()
     outside.let("after charge")
@@ -185,10 +191,8 @@ async def test_each_call_of_a_cancelled_step_is_told_as_it_is(tmp_path: Path, sh
     outside.hold("after look")
     async with open_house(tmp_path / "db", guarded_agent(shape, outside)) as house:
         accepted = await house.send("call charge:a restart:b look:c")
-        await outside.entered["after look"].wait()
-        async with asyncio.timeout(20):
-            while "after charge" not in outside.ran:
-                await asyncio.sleep(0.001)
+        await outside.met("after look")
+        await eventually(lambda: "after charge" in outside.ran)
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         told = await results(house, accepted)
@@ -218,10 +222,8 @@ async def test_what_a_failed_turn_recorded_is_in_the_thread_before_the_next_mess
     agent = guarded_agent(shape, outside, on_uncertain="fail")
     async with open_house(tmp_path / "db", agent) as house:
         left = await house.send("call charge:a save:b")
-        await outside.entered["after charge"].wait()
-        async with asyncio.timeout(20):
-            while not any(each.ended_at for each in await house.store.ledger(left.turn)):
-                await asyncio.sleep(0.001)
+        await outside.met("after charge")
+        await eventually(lambda: recorded(house, left, 1))
         await house.die()
     outside.let("after charge")
     async with open_house(tmp_path / "db", agent) as house:
@@ -256,8 +258,8 @@ async def test_a_process_that_must_end_does_not_wait_for_a_call(tmp_path: Path, 
     agent = guarded_agent(shape, outside)
     async with open_house(tmp_path / "db", agent) as house:
         accepted = await house.send("call charge:a")
-        await outside.entered["after charge"].wait()
-        async with asyncio.timeout(20):
+        await outside.met("after charge")
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await house.worker.drain(0.0)
         assert (await house.turn(accepted)).status is TurnStatus.QUEUED
     outside.held.clear()
@@ -281,7 +283,7 @@ async def test_a_once_call_beside_a_node_that_fails_comes_to_its_end_and_is_on_r
     async def beside(state: MessagesState) -> dict[str, Any]:
         try:
             if "after charge" in outside.held:
-                await outside.entered["after charge"].wait()
+                await outside.met("after charge")
             await outside.pass_by("beside")
         finally:
             failed.set()
@@ -410,8 +412,8 @@ async def test_the_text_of_every_model_that_was_speaking_is_kept(tmp_path: Path)
     world.hold("right 1")
     async with open_house(tmp_path / "db", hosted("agent", talkers(left, right, quick))) as house:
         accepted = await house.send("hello")
-        await world.entered["left 2"].wait()
-        await world.entered["right 1"].wait()
+        await world.met("left 2")
+        await world.met("right 1")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         transcript = await house.agents.conversation(ME, accepted.conversation)
@@ -425,7 +427,7 @@ async def test_a_tool_call_that_was_half_said_is_not_kept_and_the_words_before_i
     model = Talking(world=world, name="model", words=["I will look. "], calls=True)
     async with open_house(tmp_path / "db", hosted("agent", talkers(model))) as house:
         accepted = await house.send("hello")
-        await world.entered["model call"].wait()
+        await world.met("model call")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         transcript = await house.agents.conversation(ME, accepted.conversation)
@@ -451,10 +453,10 @@ async def test_two_models_that_one_node_asks_at_once_are_both_kept(tmp_path: Pat
     async with open_house(tmp_path / "db", hosted("agent", graph)) as house:
         accepted = await house.send("hello")
         for place in ("left 1", "right 1"):
-            await world.entered[place].wait()
+            await world.met(place)
             world.let(place)
         for place in ("left 2", "right 2"):
-            await world.entered[place].wait()
+            await world.met(place)
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         assert await house.messages(accepted) == ["user: hello", "assistant: 1 2 ", "assistant: 1 2 "]
@@ -486,8 +488,8 @@ async def test_text_beside_a_call_that_is_asked_about_is_kept_after_the_decision
     agent = hosted("agent", graph.compile())
     async with open_house(tmp_path / "db", agent, tool_timeout_seconds=0.05) as house:
         accepted = await house.send("go")
-        await outside.entered["after charge"].wait()
-        await outside.entered["beside 2"].wait()
+        await outside.met("after charge")
+        await outside.met("beside 2")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.PARKED)
     async with open_house(tmp_path / "db", agent) as house:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from perdure.testing import FakeClock
 from perdure.turns import EXPIRY, Accepted, Card, CardState, DecisionKind, FailureCode, TurnStatus
 from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent
-from tests.unit.engine.house import ME, OWNER, House, open_house
+from tests.unit.engine.house import ME, OWNER, House, eventually, open_house
 
 pytestmark = pytest.mark.parametrize("shape", SHAPES)
 
@@ -26,12 +25,6 @@ async def last_word(house: House, accepted: Accepted) -> str:
 async def parked(house: House, accepted: Accepted) -> list[Card]:
     await house.until(accepted, TurnStatus.PARKED)
     return await house.waiting(accepted)
-
-
-async def eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.001)
 
 
 # -- approvals ----------------------------------------------------------------------------------------------------------
@@ -131,17 +124,23 @@ async def test_a_parked_approval_outlives_the_process(tmp_path: Path, shape: str
 # -- a death between effect and record ----------------------------------------------------------------------------------
 
 
+async def recorded(house: House, accepted: Accepted, calls: int) -> bool:
+    return sum(each.ended_at is not None for each in await house.store.ledger(accepted.turn)) == calls
+
+
 @asynccontextmanager
 async def after_a_death(
     path: Path, shape: str, call: str, outside: Outside, **settings: Any
 ) -> AsyncIterator[tuple[House, Accepted]]:
-    """The process died between the effect of the call and its record; this is the next one."""
+    """The process died between the effect of the (first) call and its record, those beside it were on record; this is the
+    next one."""
     agent = guarded_agent(shape, outside, **settings)
     place = f"after {call.split(':', maxsplit=1)[0]}"
     outside.hold(place)
     async with open_house(path, agent) as house:
         accepted = await house.send(f"call {call}")
-        await outside.entered[place].wait()
+        await outside.met(place)
+        await eventually(lambda: recorded(house, accepted, len(call.split()) - 1))
         await house.die()
     outside.let(place)
     async with open_house(path, agent) as house:
@@ -193,7 +192,7 @@ async def test_a_retried_call_that_is_lost_again_is_another_question(tmp_path: P
         (card,) = await parked(house, accepted)
         outside.hold("after charge")
         await house.decide(card, "retry")
-        await outside.entered["after charge"].wait()
+        await outside.met("after charge")
         await house.die()
     outside.let("after charge")
     async with open_house(tmp_path / "db", guarded_agent(shape, outside)) as house:
@@ -306,6 +305,7 @@ async def test_an_approval_that_nobody_gives_in_time_is_denied_and_the_turn_goes
         assert card.expires_at is not None
         await eventually(lambda: house.worker.running == 0 and 600 in clock.pending)
         clock.advance(599)
+        assert 1 in clock.pending
         assert (await house.turn(accepted)).status is TurnStatus.PARKED
         clock.advance(1)
         await house.until(accepted, TurnStatus.COMPLETED)

@@ -232,7 +232,7 @@ async def test_a_re_drive_does_not_start_the_count_of_steps_again(tmp_path: Path
     world.hold("three")
     async with open_house(tmp_path / "db", graph) as house:
         accepted = await house.send({"done": []})
-        await world.entered["three"].wait()
+        await world.met("three")
         await house.die()
     world.let("three")
     async with open_house(tmp_path / "db", graph) as house:
@@ -278,7 +278,7 @@ async def test_an_answer_outlives_the_process_that_works_with_it(tmp_path: Path)
         await house.until(accepted, TurnStatus.PARKED)
         world.hold("ask")
         await answer_all(house, accepted, "yes")
-        await world.entered["ask"].wait()
+        await world.met("ask")
         await house.die()
     world.let("ask")
     async with open_house(tmp_path / "db", graph) as house:
@@ -332,7 +332,7 @@ async def test_a_cancel_in_a_model_call_keeps_the_text_that_was_shown(tmp_path: 
     world.hold("word 0")
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         accepted = await house.send("hello")
-        await world.entered["word 0"].wait()
+        await world.met("word 0")
         await house.agents.cancel(ME, accepted.turn)
         assert (await house.until(accepted)).status is TurnStatus.CANCELLED
         transcript = await house.agents.conversation(ME, accepted.conversation)
@@ -355,7 +355,7 @@ async def test_a_cancel_in_a_tool_tells_the_model_that_the_user_cancelled(tmp_pa
     world.hold("a")
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         accepted = await house.send("call a")
-        await world.entered["a"].wait()
+        await world.met("a")
         await house.agents.cancel(ME, accepted.turn)
         assert (await house.until(accepted)).status is TurnStatus.CANCELLED
         assert (await house.messages(accepted))[-1] == f"tool: {CANCELLED}"

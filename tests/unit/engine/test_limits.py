@@ -22,7 +22,7 @@ from perdure.graph.load import load_agent
 from perdure.testing import FakeClock
 from perdure.turns import FailureCode, Turn, TurnStatus
 from tests.unit.engine.graphs import AnyGraph, ScriptedModel, Values, World, chain
-from tests.unit.engine.house import ME, hosted, open_house
+from tests.unit.engine.house import ME, eventually, hosted, open_house
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +165,7 @@ async def test_a_node_that_swallows_the_limit_does_not_get_past_it(tmp_path: Pat
         try:
             await model.ainvoke(state["messages"])
         except Exception:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         return {}
 
     agent = hosted("agent", loop_of(stubborn), max_model_calls=1)
@@ -184,7 +184,7 @@ async def test_the_count_survives_a_death(tmp_path: Path) -> None:
     agent = hosted("agent", loop_of(ask), max_model_calls=2)
     async with open_house(tmp_path / "db", agent) as house:
         accepted = await house.send("hello")
-        await world.entered["model"].wait()
+        await world.met("model")
         await house.die()
     world.let("model")
     async with open_house(tmp_path / "db", agent) as house:
@@ -215,17 +215,20 @@ async def test_a_turn_that_takes_too_long_is_cut_and_a_resume_gives_it_as_long_a
     agent = hosted("agent", chain(world, "one", "two"), max_turn_seconds=60)
     async with open_house(tmp_path / "db", agent, clock=clock, sweep_seconds=1e6, lease_seconds=1e6) as house:
         accepted = await house.send({"done": []})
-        await world.entered["two"].wait()
+        await world.met("two")
+        await eventually(lambda: 60 in clock.pending)
         clock.advance(59)
-        await asyncio.sleep(0.05)
+        assert 1 in clock.pending, "the time is not over"
         assert (await house.turn(accepted)).status is TurnStatus.RUNNING
         clock.advance(1)
         turn = await house.until(accepted, TurnStatus.FAILED)
         assert reached(turn) == "time_limit"
         assert world.ran == ["one"]
         await house.agents.resume(ME, accepted.conversation)
-        await world.entered["two"].wait()
+        await world.met("two")
+        await eventually(lambda: 60 in clock.pending)
         clock.advance(59)
+        assert 1 in clock.pending, "the time is not over"
         world.let("two")
         await house.until(accepted, TurnStatus.COMPLETED)
 
@@ -238,14 +241,14 @@ async def test_the_time_of_earlier_attempts_counts_and_parked_time_does_not(tmp_
     agent = hosted("agent", graph, max_turn_seconds=60)
     async with open_house(tmp_path / "db", agent, clock=clock, sweep_seconds=1e6, lease_seconds=1e6) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
+        await world.met("one")
         clock.advance(40)
         world.let("one")
         await house.until(accepted, TurnStatus.PARKED)
         clock.advance(10_000)
         (waiting,) = await house.waiting(accepted)
         await house.answer(accepted, {waiting.interrupt_id: True})
-        await world.entered["two"].wait()
+        await world.met("two")
         clock.advance(20)
         assert reached(await house.until(accepted, TurnStatus.FAILED)) == "time_limit"
 
@@ -267,13 +270,11 @@ async def test_a_cancel_after_the_time_was_over_is_a_cancel(tmp_path: Path) -> N
     agent = hosted("agent", graph, max_turn_seconds=60)
     async with open_house(tmp_path / "db", agent, clock=clock, sweep_seconds=1e6, lease_seconds=1e6) as house:
         accepted = await house.send({"done": []})
-        await entered.wait()
+        await eventually(entered.is_set)
         clock.advance(60)
-        await holding.wait()
+        await eventually(holding.is_set)
         await house.agents.cancel(ME, accepted.turn)
         (drive,) = house.worker._drives.values()
-        async with asyncio.timeout(20):
-            while drive._cause is not Cut.CANCEL:
-                await asyncio.sleep(0.001)
+        await eventually(lambda: drive._cause is Cut.CANCEL)
         let.set()
         await house.until(accepted, TurnStatus.CANCELLED)

@@ -99,7 +99,7 @@ async def test_a_death_in_a_mixed_step_runs_no_call_twice_and_takes_no_answer_fo
             await house.until(accepted, TurnStatus.PARKED)
             for card in await house.waiting(accepted):
                 await decide(house, card)
-        await outside.entered[place].wait()
+        await outside.met(place)
         await house.die()
     outside.let(place)
     async with open_house(tmp_path / "db", agent) as house:
@@ -165,7 +165,7 @@ async def test_a_tool_that_died_with_the_answer_to_its_question_is_uncertain(
         await house.until(accepted, TurnStatus.PARKED)
         (own,) = await house.waiting(accepted)
         await house.decide(own, "answer", value=5)
-        await outside.entered["after transfer"].wait()
+        await outside.met("after transfer")
         await house.die()
     outside.let("after transfer")
     async with open_house(tmp_path / "db", agent) as house:

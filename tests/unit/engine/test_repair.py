@@ -58,7 +58,7 @@ async def cut_in_tools(world: World) -> AnyGraph:
     world.hold("b")
     given = {"messages": [HumanMessage("call a b", id="h1")]}
     work = asyncio.create_task(graph.ainvoke(given, config(), durability="sync"))
-    await world.entered["b"].wait()
+    await world.met("b")
     while "a" not in world.ran:
         await asyncio.sleep(0)
     work.cancel()

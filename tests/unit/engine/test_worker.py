@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
 
-from perdure import ToolNode, failpoints
+from perdure import ToolNode
 from perdure.agent.local import LocalAgents
 from perdure.clock import SystemClock
 from perdure.engine import worker as worker_module
@@ -27,14 +27,7 @@ from perdure.transport.local import LocalTransport
 from perdure.turns import Accepted, CardState, FailureCode, Limits, TurnStatus
 from tests.unit.engine.graphs import Values, World, agent, chain, questions
 from tests.unit.engine.guarded import Outside, guarded_agent, tools_of
-from tests.unit.engine.house import ME, OWNER, House, hosted, make_house, open_house
-
-
-async def eventually(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)
-
+from tests.unit.engine.house import ME, OWNER, PATIENCE_SECONDS, House, eventually, hosted, make_house, open_house
 
 # -- limits -------------------------------------------------------------------------------------------------------------
 
@@ -45,6 +38,7 @@ async def test_no_more_turns_run_at_once_than_allowed_and_the_rest_follow(tmp_pa
     async with open_house(tmp_path / "db", hosted("agent", chain(world, "one")), max_running=2) as house:
         accepted = [await house.send({"done": []}) for _ in range(5)]
         await house.until(accepted[1], TurnStatus.RUNNING)
+        await house.looked()
         assert [(await house.turn(each)).status for each in accepted[2:]] == [TurnStatus.QUEUED] * 3
         assert house.worker.running == 2
         world.let("one")
@@ -61,6 +55,7 @@ async def test_an_agents_own_limit_leaves_room_for_others(tmp_path: Path) -> Non
         second = await house.send({"done": []}, agent="narrow")
         other = await house.send({"done": []}, agent="wide")
         await house.until(other, TurnStatus.COMPLETED)
+        await house.looked()
         assert (await house.turn(second)).status is TurnStatus.QUEUED
         world.let("one")
         await house.until(first, TurnStatus.COMPLETED)
@@ -93,8 +88,8 @@ async def test_a_drain_hands_the_turn_back_between_two_steps_and_spends_no_attem
     graph = hosted("agent", chain(world, "one", "two"))
     async with open_house(tmp_path / "db", graph) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
-        drained = asyncio.create_task(house.worker.drain(20))
+        await world.met("one")
+        drained = asyncio.create_task(house.worker.drain(PATIENCE_SECONDS))
         await eventually(lambda: house.worker.draining)
         world.let("one")
         await drained
@@ -114,7 +109,7 @@ async def test_at_the_deadline_the_work_is_cut_awaited_and_handed_back(tmp_path:
     graph = hosted("agent", chain(world, "one"))
     async with open_house(tmp_path / "db", graph) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
+        await world.met("one")
         await house.worker.drain(0.01)
         assert (await house.turn(accepted)).status is TurnStatus.QUEUED
         assert await house.outcomes(accepted) == ["released"]
@@ -129,7 +124,7 @@ async def test_a_synchronous_node_that_blocks_its_thread_does_not_hold_up_the_sh
 
     def block(state: Values) -> Values:
         entered.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE_SECONDS)
         return {"done": ["late"]}
 
     graph = StateGraph(Values)
@@ -148,8 +143,8 @@ async def test_nothing_is_claimed_after_a_drain_began(tmp_path: Path) -> None:
         await house.worker.drain(1)
         house.agents = LocalAgents(house.store, house.transport, house.hosted, "agent")  # one that does not know
         accepted = await house.send("hello")
-        house.transport.ring("queue")
-        await asyncio.sleep(0)
+        assert house.worker._claiming is not None
+        assert house.worker._claiming.done()
         assert (await house.turn(accepted)).status is TurnStatus.QUEUED
 
 
@@ -162,8 +157,8 @@ async def test_a_turn_whose_process_died_is_driven_on_from_its_last_commit(tmp_p
     graph = hosted("agent", agent(world))
     async with open_house(tmp_path / "db", graph) as house:
         accepted = await house.send("call a b")
-        await world.entered["b"].wait()
-        await eventually(lambda: "a" in world.ran)
+        await world.met("b")
+        await eventually(lambda: _one_task_is_stored(house, accepted))
         await house.die()
     world.let("b")
     async with open_house(tmp_path / "db", graph) as house:
@@ -172,13 +167,17 @@ async def test_a_turn_whose_process_died_is_driven_on_from_its_last_commit(tmp_p
         assert await house.outcomes(accepted) == ["died", "completed"]
 
 
+async def _one_task_is_stored(house: House, accepted: Accepted) -> bool:
+    return any(task.result for task in (await house.state(accepted)).tasks)
+
+
 async def test_an_agent_with_manual_policy_waits_for_a_person(tmp_path: Path) -> None:
     world = World()
     world.hold("one")
     graph = hosted("agent", chain(world, "one"), redrive="manual")
     async with open_house(tmp_path / "db", graph) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
+        await world.met("one")
         await house.die()
     world.let("one")
     async with open_house(tmp_path / "db", graph) as house:
@@ -195,7 +194,7 @@ async def test_orphans_of_an_agent_that_is_not_hosted_are_left_alone(tmp_path: P
     world.hold("one")
     async with open_house(tmp_path / "db", hosted("agent", chain(world, "one"))) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
+        await world.met("one")
         await house.die()
     world.let("one")
     async with open_house(tmp_path / "db", hosted("other", agent(World()))) as house:
@@ -204,19 +203,26 @@ async def test_orphans_of_an_agent_that_is_not_hosted_are_left_alone(tmp_path: P
         await house.until(accepted, TurnStatus.COMPLETED)
 
 
-async def test_a_turn_that_a_broken_drive_left_is_found_when_its_lease_is_over(tmp_path: Path) -> None:
+async def test_a_turn_that_a_broken_drive_left_is_found_when_its_lease_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = FakeClock()
+
+    async def broken(attempt: SQLiteAttempt, *given: Any) -> None:
+        raise RuntimeError("nobody foresaw it")
+
     async with open_house(tmp_path / "db", hosted("agent", agent(World())), clock=clock) as house:
-        failpoints.arm("finish.before:error")
-        try:
+        with monkeypatch.context() as patch:
+            patch.setattr(SQLiteAttempt, "finish", broken)
             accepted = await house.send("hello")
             await house.until(accepted, TurnStatus.RUNNING)
+            await house.looked()
             await eventually(lambda: house.worker.running == 0)
-        finally:
-            failpoints.arm("")
         assert (await house.turn(accepted)).status is TurnStatus.RUNNING
+        await eventually(lambda: house.settings.sweep_seconds in clock.pending)
         clock.advance(house.settings.lease_seconds)
         assert (await house.until(accepted, TurnStatus.COMPLETED)).attempts == 2
+        assert await house.outcomes(accepted) == ["died", "completed"]
 
 
 async def test_a_lost_lease_stops_the_drive_and_leaves_the_turn_to_its_next_owner(tmp_path: Path) -> None:
@@ -224,7 +230,7 @@ async def test_a_lost_lease_stops_the_drive_and_leaves_the_turn_to_its_next_owne
     world.hold("one")
     async with open_house(tmp_path / "db", hosted("agent", chain(world, "one"))) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
+        await world.met("one")
         (drive,) = house.worker._drives.values()
         drive.lose()
         await eventually(lambda: house.worker.running == 0)
@@ -239,8 +245,7 @@ async def test_a_lost_lease_stops_the_drive_and_leaves_the_turn_to_its_next_owne
 
 async def die_while_driving(path: Path, clock: FakeClock, world: World, *agents: Any) -> House:
     house = await make_house(path, *agents, clock=clock)
-    await world.entered["poison"].wait()
-    world.entered["poison"].clear()
+    await world.met("poison")
     await house.die()
     clock.advance(3600)
     return house
@@ -263,7 +268,7 @@ async def test_a_turn_with_two_attempts_without_progress_is_driven_alone_and_giv
     good = await house.send({"done": []}, agent="good")
     await house.worker.start()
     clock.advance(1)
-    await poison.entered["poison"].wait()
+    await poison.met("poison")
     assert (await house.turn(bad)).attempts_without_progress == 3
     assert (await house.turn(good)).status is TurnStatus.QUEUED
     assert house.worker.running == 1
@@ -290,10 +295,10 @@ async def test_a_suspect_that_commits_something_is_driven_beside_others_again(tm
         await die_while_driving(path, clock, poison, *agents)
     async with open_house(path, *agents, clock=clock) as house:
         clock.advance(1)
-        await poison.entered["poison"].wait()
+        await poison.met("poison")
         good = await house.send({"done": []}, agent="good")
         poison.let("poison")
-        await poison.entered["later"].wait()
+        await poison.met("later")
         await house.until(good, TurnStatus.COMPLETED)
         assert (await house.turn(bad)).status is TurnStatus.RUNNING
         poison.let("later")
@@ -311,8 +316,7 @@ async def test_new_turns_wait_for_a_suspect_only_after_its_patience(tmp_path: Pa
     await die_while_driving(path, clock, poison, *agents)
     # The second death: its wait of one second is still running when the neighbour starts.
     house = await make_house(path, *agents, clock=clock)
-    await poison.entered["poison"].wait()
-    poison.entered["poison"].clear()
+    await poison.met("poison")
     await house.die()
     async with open_house(path, *agents, clock=clock) as house:
         first = await house.send({"done": []}, agent="good")
@@ -321,13 +325,12 @@ async def test_new_turns_wait_for_a_suspect_only_after_its_patience(tmp_path: Pa
         second = await house.send({"done": []}, agent="good")
         await house.until(second, TurnStatus.RUNNING)
         clock.advance(worker_module.SUSPECT_PATIENCE_SECONDS)
-        house.transport.ring("queue")
         third = await house.send({"done": []}, agent="good")
-        await asyncio.sleep(0.05)
+        await house.looked()
         assert (await house.turn(third)).status is TurnStatus.QUEUED
         assert (await house.turn(bad)).status is TurnStatus.QUEUED
         good.let("good")
-        await poison.entered["poison"].wait()
+        await poison.met("poison")
         assert (await house.turn(third)).status is TurnStatus.QUEUED
         poison.let("poison")
         await house.until(bad, TurnStatus.COMPLETED)
@@ -340,21 +343,16 @@ async def _suspect_beside_an_uncertain_call(path: Path, clock: FakeClock, outsid
     outside.hold("before look")
     house = await make_house(path, *agents, clock=clock)
     accepted = await house.send("call charge:a look:b", agent="agent")
-    await _within_patience(outside.entered["after charge"])
+    await outside.met("after charge")
     await house.die()
     clock.advance(60)
     for _ in range(Limits().suspect_after):
         outside.entered["before look"].clear()
         house = await make_house(path, *agents, clock=clock)
-        await _within_patience(outside.entered["before look"])
+        await outside.met("before look")
         await house.die()
         clock.advance(60)
     return accepted
-
-
-async def _within_patience(event: asyncio.Event) -> None:
-    async with asyncio.timeout(20):
-        await event.wait()
 
 
 async def test_a_suspect_asks_beside_others_what_became_of_its_call_and_is_driven_alone_after_it(
@@ -377,10 +375,10 @@ async def test_a_suspect_asks_beside_others_what_became_of_its_call_and_is_drive
         await house.decide(card, "happened", result="it was charged")
         await house.until(bad, TurnStatus.QUEUED)
         good.let("good")
-        await _within_patience(outside.entered["before look"])
+        await outside.met("before look")
         assert (await house.turn(neighbour)).status is TurnStatus.COMPLETED
         later = await house.send({"done": []}, agent="good")
-        await asyncio.sleep(0.05)
+        await house.looked()
         assert (await house.turn(later)).status is TurnStatus.QUEUED
         outside.let("before look")
         await house.until(bad, TurnStatus.COMPLETED)
@@ -418,12 +416,12 @@ async def test_an_answer_sent_before_a_suspect_asked_is_for_its_own_question_alo
     for card in await house.waiting(accepted):
         await house.decide(card, *(["approve"] if card.call else ["answer"]), **({} if card.call else {"value": "yes"}))
     for place in ("after charge", "answered"):
-        await _within_patience(outside.entered[place])
+        await outside.met(place)
     await house.die()
     outside.hold("asking")
     clock.advance(60)
     house = await make_house(path, agent, clock=clock)
-    await _within_patience(outside.entered["asking"])
+    await outside.met("asking")
     await house.die()
     clock.advance(60)
     house = await make_house(path, agent, clock=clock)
@@ -454,8 +452,7 @@ async def test_a_suspect_asks_only_where_the_agent_asks_about_such_calls(tmp_pat
         neighbour = await house.send({"done": []}, agent="good")
         await house.until(neighbour, TurnStatus.RUNNING)
         clock.advance(1)
-        house.transport.ring("queue")
-        await asyncio.sleep(0.05)
+        await house.looked()
         assert (await house.turn(bad)).status is TurnStatus.QUEUED
         outside.let("after charge")
         outside.let("before look")
@@ -469,7 +466,7 @@ async def test_after_too_many_unclean_starts_running_turns_are_left_alone_until_
     graph = hosted("agent", chain(world, "poison"))
     house = await make_house(path, graph, clock=clock)
     bad = await house.send({"done": []})
-    await world.entered["poison"].wait()
+    await world.met("poison")
     await house.die()
     await unclean_starts(path, clock, UNCLEAN_BOOTS + 1)
     async with open_house(path, graph, hosted("good", chain(World(), "good")), clock=clock) as house:
@@ -478,7 +475,7 @@ async def test_after_too_many_unclean_starts_running_turns_are_left_alone_until_
         await house.until(good, TurnStatus.COMPLETED)
         assert (await house.turn(bad)).status is TurnStatus.RUNNING
         world.let("poison")
-        await eventually(lambda: clock.sleeping > 0)
+        await eventually(lambda: house.settings.sweep_seconds in clock.pending)
         clock.advance(301)
         await house.until(bad, TurnStatus.COMPLETED)
         assert not house.worker.safe_mode
@@ -490,13 +487,13 @@ async def test_what_a_person_stops_is_closed_also_while_running_turns_are_left_a
     graph = hosted("agent", chain(world, "poison"))
     house = await make_house(path, graph, clock=clock)
     orphan = await house.send({"done": []})
-    await world.entered["poison"].wait()
+    await world.met("poison")
     await house.die()
     await unclean_starts(path, clock, UNCLEAN_BOOTS + 1)
     async with open_house(path, graph, clock=clock) as house:
         assert house.worker.safe_mode
         await house.store.cancel(None, orphan.turn)
-        await eventually(lambda: clock.sleeping > 0)
+        await eventually(lambda: house.settings.sweep_seconds in clock.pending)
         clock.advance(house.settings.sweep_seconds)
         await house.until(orphan, TurnStatus.CANCELLED)
         assert house.worker.safe_mode
@@ -550,18 +547,27 @@ async def limit_pages(house: House, pages: int) -> None:
     await house.store._writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count={pages}").fetchall())
 
 
+async def handed_back(house: House, accepted: Accepted, clock: FakeClock, step_seconds: float) -> None:
+    """Returns when the turn rests. The clock goes on only while the next try waits for it: what was handed back does not fall
+    due."""
+
+    async def rests() -> bool:
+        if max(clock.pending, default=0.0) >= 1:
+            clock.advance(step_seconds)
+        return (await house.turn(accepted)).status is not TurnStatus.RUNNING
+
+    await eventually(rests)
+
+
 async def test_a_full_disk_fails_no_turn_and_spends_no_attempt(tmp_path: Path) -> None:
     world, clock = World(), FakeClock()
     world.hold("one")
     async with open_house(tmp_path / "db", hosted("agent", chain(world, "one", "x" * 20_000)), clock=clock) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
+        await world.met("one")
         await limit_pages(house, 1)
         world.let("one")
-        async with asyncio.timeout(20):
-            while (await house.turn(accepted)).status is TurnStatus.RUNNING:
-                clock.advance(1)
-                await asyncio.sleep(0.01)
+        await handed_back(house, accepted, clock, 1)
         assert (await house.turn(accepted)).attempts == 0
         await limit_pages(house, 1_000_000)
         clock.advance(5)
@@ -574,29 +580,24 @@ async def test_a_full_disk_fails_no_turn_and_spends_no_attempt(tmp_path: Path) -
 async def test_a_disk_that_stays_full_spends_no_attempt_however_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
 ) -> None:
-    world, clock, refused, given_up = World(), FakeClock(), 0, False
+    world, clock, refused = World(), FakeClock(), 0
     world.hold("one")
     give_up = SQLiteAttempt.give_up
 
     async def full(attempt: SQLiteAttempt, **given: Any) -> None:
-        nonlocal refused, given_up
+        nonlocal refused
         if clock.monotonic() < 60 * minutes:
             refused += 1
             raise StorageFull
-        given_up = True
         await give_up(attempt, **given)
 
     monkeypatch.setattr(SQLiteAttempt, "give_up", full)
     async with open_house(tmp_path / "db", hosted("agent", chain(world, "one", "x" * 20_000)), clock=clock) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
+        await world.met("one")
         await limit_pages(house, 1)
         world.let("one")
-        async with asyncio.timeout(20):
-            while (await house.turn(accepted)).status is TurnStatus.RUNNING:
-                if not given_up:  # or the turn falls due again before the disk takes it
-                    clock.advance(5)
-                await asyncio.sleep(0.01)
+        await handed_back(house, accepted, clock, 5 * minutes)
         assert refused > 5
         assert clock.monotonic() >= 60 * minutes
         await limit_pages(house, 1_000_000)
@@ -618,10 +619,10 @@ async def test_a_shutdown_does_not_wait_for_a_full_disk(tmp_path: Path, monkeypa
     monkeypatch.setattr(SQLiteAttempt, "give_up", full)
     async with open_house(tmp_path / "db", hosted("agent", chain(world, "one", "x" * 20_000)), clock=clock) as house:
         accepted = await house.send({"done": []})
-        await world.entered["one"].wait()
+        await world.met("one")
         await limit_pages(house, 1)
         world.let("one")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await tried.wait()
             await house.worker.drain(0.0)
         assert house.worker.running == 0
@@ -644,6 +645,10 @@ async def test_a_question_that_was_parked_costs_no_attempt_when_the_process_dies
         assert EventKind.REWIND not in kinds
 
 
+async def _asked(house: House, accepted: Accepted) -> bool:
+    return bool((await house.state(accepted)).interrupts)
+
+
 async def test_a_death_between_two_nodes_questions_asks_the_second_after_the_first_is_answered(tmp_path: Path) -> None:
     """A pending question is never passed without its answer, so the node that had not asked yet runs after it."""
     world = World()
@@ -660,10 +665,8 @@ async def test_a_death_between_two_nodes_questions_asks_the_second_after_the_fir
     agent = hosted("agent", graph.add_edge(START, "first").add_edge(START, "second").compile())
     house = await make_house(tmp_path / "db", agent)
     accepted = await house.send({"done": []})
-    await world.entered["second"].wait()
-    async with asyncio.timeout(20):
-        while not (await house.state(accepted)).interrupts:
-            await asyncio.sleep(0.001)
+    await world.met("second")
+    await eventually(lambda: _asked(house, accepted))
     await house.die()
     world.held.clear()
     async with open_house(tmp_path / "db", agent) as house:
