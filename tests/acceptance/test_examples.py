@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.conftest import LIMIT_SECONDS, ServerProcess, environment, eventually
-from tests.servers.process import OpenAiServer
+from tests.servers.process import OpenAiServer, free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Serve = Callable[..., ServerProcess]
@@ -154,8 +154,7 @@ def test_a_model_uses_python_and_mcp_tools(serve: Serve) -> None:
 
 
 def test_the_client_prints_the_answer_once_although_the_server_dies(serve: Serve) -> None:
-    server = serve("../tests/crash/graphs/perdure.toml", PERDURE_PORT="0")
-    port = server.address.rpartition(":")[2]
+    server = serve("../tests/crash/graphs/perdure.toml", PERDURE_PORT=str(free_port()))
     client = subprocess.Popen(
         [sys.executable, str(EXAMPLES / "client.py"), server.address, "four-step job"],
         stdout=subprocess.PIPE,
@@ -166,7 +165,7 @@ def test_the_client_prints_the_answer_once_although_the_server_dies(serve: Serve
     try:
         wait_for_effects(server, 2)
         server.kill()
-        server.start(PERDURE_PORT=port)
+        server.start()
         out, err = client.communicate(timeout=LIMIT_SECONDS)
     finally:
         client.kill()

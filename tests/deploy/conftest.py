@@ -18,7 +18,8 @@ import pytest
 
 from perdure.deploy.docker import DockerEngine
 from perdure.deploy.engine import EngineUnreachable
-from tests.deploy.deployment import Deployment, free_port
+from tests.deploy.deployment import Deployment
+from tests.servers.process import free_port
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import secrets
-import socket
 import sys
 import tarfile
 import time
@@ -51,12 +50,6 @@ PERDURE_DEMO_EFFECTS = "/data/effects.txt"
 [deploy.gateway]
 port = {port}
 {more}"""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -16,7 +16,8 @@ from perdure.deploy.docker import DockerEngine
 from perdure.deploy.model import Build, Image
 from tests.acceptance.conftest import environment
 from tests.deploy.conftest import CACHE, HERE, ROOT
-from tests.deploy.deployment import Deployment, free_port
+from tests.deploy.deployment import Deployment
+from tests.servers.process import free_port
 
 IMAGES = {"PERDURE_IMAGE": "perdure", "NATS_IMAGE": "nats"}
 """Variable of the file → target of our Dockerfiles."""

@@ -19,7 +19,7 @@ from playwright.sync_api import Page, expect, sync_playwright
 from perdure.panel.pages import BUILT
 from tests.acceptance.conftest import environment, eventually
 from tests.acceptance.terminal import blocks
-from tests.deploy.deployment import free_port
+from tests.servers.process import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "docker-durable"
 NAME = "docker-durable"

@@ -39,7 +39,7 @@ from perdure.deploy.project import Description, Known, describe
 from perdure.errors import ConfigurationError
 from perdure.settings.deployment import load_deployment
 from tests.deploy.by_hand import ROWS, SPELLINGS, Body, Names
-from tests.deploy.deployment import free_port
+from tests.servers.process import free_port
 
 PROJECT = """\
 drain_seconds = 3

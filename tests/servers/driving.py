@@ -94,6 +94,11 @@ class Conversation:
         """What the thread waits for."""
         return (await self._graph().aget_state({"configurable": {"thread_id": "thread"}})).interrupts
 
+    async def results(self) -> list[Any]:
+        """What the tasks of the step that is under way have stored."""
+        tasks = (await self._graph().aget_state({"configurable": {"thread_id": "thread"}})).tasks
+        return [task.result for task in tasks if task.result is not None]
+
     async def drive(self, input: Any) -> list[BaseMessage]:
         graph = self._graph()
         config: Any = {"configurable": {"thread_id": "thread"}, "recursion_limit": 25}

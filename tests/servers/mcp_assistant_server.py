@@ -49,7 +49,7 @@ async def fetch(url: str) -> str:
     """Reads a page."""
 
     def read() -> str:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return f"Contents of {url}:\n{answer.read().decode()}"
 
     return await asyncio.to_thread(read)

@@ -14,7 +14,6 @@ from typing import Any, Self
 from perdure.config import Settings
 from tests.servers.process import ROOT, free_port, until
 
-LIMIT_SECONDS = 60.0
 OTHER = ROOT / ".venv" / "nats-other"
 """Where `make nats-other` puts the second version (tests/servers/nats-other.lock)."""
 
@@ -80,7 +79,7 @@ class NatsServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        await until(self._ready, f"nats-server is ready ({self._log})", LIMIT_SECONDS)
+        await until(self._ready, f"nats-server is ready ({self._log})")
         return self
 
     def _ready(self) -> bool:

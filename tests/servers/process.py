@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,15 +16,30 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+LIMIT_SECONDS = 60.0
+
+PORTS = range(20_000, 32_000)
+"""Below those that systems give to outgoing connections and to whoever binds port 0 (Linux: 32768 and above): one that nobody
+listens on for a moment, as its server was killed, is nobody else's meanwhile."""
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One that this process has to itself until it ends, also among others that choose a port here."""
+    for port in random.sample(PORTS, len(PORTS)):
+        claim = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            claim.bind(("127.0.0.1", port))
+            with socket.socket() as probe:
+                probe.bind(("", port))
+        except OSError:
+            claim.close()
+        else:
+            claim.detach()  # open until the process ends: the claim, on which nobody speaks
+            return port
+    raise AssertionError(f"no port is free from {PORTS.start} to {PORTS.stop - 1}")
 
 
-async def until(condition: Callable[[], bool], what: str, limit_seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], bool], what: str, limit_seconds: float = LIMIT_SECONDS) -> None:
     """Waits for a condition of another process, which cannot signal us."""
     deadline = asyncio.get_running_loop().time() + limit_seconds
     while not condition():
@@ -94,7 +110,7 @@ class ScriptedServer(ServerProcess):
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.address}{path}", data=data, method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_SECONDS) as answer:
             return json.load(answer)
 
 

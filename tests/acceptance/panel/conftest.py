@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, Reque
 from perdure.panel.pages import BUILT
 from tests.acceptance.apart import ApartProcess
 from tests.acceptance.conftest import ServerProcess, eventually
+from tests.servers.process import free_port
 
 PATIENCE_MS = 60_000
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -146,12 +146,6 @@ def shows(page: Page, expected: str) -> None:
 
 def conversation_of(page: Page) -> str:
     return page.url.rpartition("/c/")[2]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

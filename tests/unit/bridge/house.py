@@ -25,7 +25,8 @@ from perdure.transport.nats.names import Names
 from perdure.transport.nats.stream import StreamError
 from perdure.transport.nats.wire import EventMessage, News
 from perdure.turns import Limits
-from tests.unit.engine.house import PATIENCE_SECONDS, House
+from tests.servers.process import LIMIT_SECONDS
+from tests.unit.engine.house import House
 
 NAMES = Names("perdure", "default")
 AGENT = "own"
@@ -61,7 +62,7 @@ async def open_agent_house(path: Path, *agents: HostedGraph, **settings: Any) ->
 
 async def eventually(true: Callable[[], bool | Awaitable[bool]]) -> None:
     """Looks again whenever the loop has done something else."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT_SECONDS):
         while not (found if isinstance(found := true(), bool) else await found):
             await asyncio.sleep(0.005)
 
@@ -105,7 +106,7 @@ class Desk:
 
     async def ask(self, name: str, **params: Any) -> Any:
         method = self.methods[name]
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(LIMIT_SECONDS):
             return await method.handle(method.params.model_validate(params))
 
 

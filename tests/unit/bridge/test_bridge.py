@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from perdure.bridge import herald
+from perdure.bridge import herald, namesake
 from perdure.bridge import publisher as publishing
 from perdure.bridge.bridge import Bridge
 from perdure.clock import SystemClock
 from perdure.errors import ConfigurationError, NotReady, TurnNotParked
 from perdure.events import Event, EventKind
+from perdure.transport.nats import connection as connecting
+from perdure.transport.nats import stream as streaming
 from perdure.transport.nats.caller import Caller
 from perdure.transport.nats.connection import Connection, Disconnected, Message
 from perdure.transport.nats.stream import EventStream, StreamError
@@ -31,6 +33,7 @@ from perdure.transport.nats.wire import (
 )
 from perdure.turns import Accepted, TurnStatus
 from tests.servers.nats_server import NatsServer, Servers, servers_in
+from tests.servers.process import LIMIT_SECONDS
 from tests.unit.bridge.house import AGENT, NAMES, AgentHouse, applied, eventually, make_agent_house
 from tests.unit.engine.graphs import World, agent
 from tests.unit.engine.house import folded, hosted
@@ -41,10 +44,18 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
     yield from servers_in(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is slow to answer is neither lost nor without JetStream."""
+    monkeypatch.setattr(connecting, "PULSE_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(streaming, "API_SECONDS", LIMIT_SECONDS)
+
+
 @asynccontextmanager
 async def connected(server: NatsServer, role: str = "gateway") -> AsyncIterator[Connection]:
+    """Until the server is there; a moment only where the test has killed it."""
     connection = Connection(server.settings(), name=role, inbox=NAMES.inbox(role))
-    await connection.start(wait_seconds=1.0)
+    await connection.start(wait_seconds=0.05 if server.process is None else LIMIT_SECONDS)
     try:
         yield connection
     finally:
@@ -124,7 +135,7 @@ async def test_a_turn_is_asked_for_and_its_stream_is_its_journal(
         await complete(connection, own.house, accepted)
         with pytest.raises(TurnNotParked):
             await caller.call(
-                AGENT, "responses/resumeDetached", {"turn_id": accepted.turn, "resume": 1}, within_seconds=10
+                AGENT, "responses/resumeDetached", {"turn_id": accepted.turn, "resume": 1}, within_seconds=60
             )
 
 
@@ -135,7 +146,7 @@ async def test_a_request_that_arrives_twice_starts_one_turn(servers: Servers, tm
     params = {"message": "hello", "idempotency_key": "k"}
     async with agent_on(server, tmp_path / "a.db", World()) as own:
         request_id = secrets.token_hex(16)
-        ask = {"within_seconds": 30}
+        ask = {"within_seconds": 60}
         told = await asyncio.gather(
             *(caller.call(AGENT, "responses/createDetached", params, request_id=request_id, **ask) for _ in range(3)),
             *(caller.call(AGENT, "responses/createDetached", params, **ask) for _ in range(3)),
@@ -148,7 +159,7 @@ async def test_a_request_that_arrives_twice_starts_one_turn(servers: Servers, tm
         assert len({each["turn_id"] for each in told}) == 2
         assert len((await own.house.store.turns(None, limit=10)).items) == 2
     async with agent_on(server, tmp_path / "a.db", World()):
-        again = await caller.call(AGENT, "responses/createDetached", params, within_seconds=30)
+        again = await caller.call(AGENT, "responses/createDetached", params, within_seconds=60)
         assert again["turn_id"] == told[0]["turn_id"]
 
 
@@ -213,7 +224,7 @@ async def test_an_agent_works_without_nats_and_tells_all_of_it_later(
         await server.start()
         connection, caller = await caller_of(server)
         await complete(connection, own.house, accepted)
-        status = await caller.call(AGENT, "responses/turnStatus", {"turn_id": accepted.turn}, within_seconds=30)
+        status = await caller.call(AGENT, "responses/turnStatus", {"turn_id": accepted.turn}, within_seconds=60)
         assert status["state"] == "done"
         await eventually(lambda: not own.bridge.problems())
 
@@ -273,7 +284,7 @@ async def test_an_event_that_is_too_large_goes_by_reference(servers: Servers, tm
         await eventually(ended)
         messages = await stored(connection)
         assert any(message.reference for message in messages)
-        told = await caller.call(AGENT, "events/read", {"conversation": accepted.conversation}, within_seconds=30)
+        told = await caller.call(AGENT, "events/read", {"conversation": accepted.conversation}, within_seconds=60)
         assert [event_from_json(event) for event in told["events"]] == await own.house.journal(accepted)
 
 
@@ -288,14 +299,15 @@ async def test_news_ring_for_changes_and_name_what_was_deleted(
         told = await caller.call(AGENT, "responses/create", {"message": "hello"}, within_seconds=60)
         last = await own.house.store.last_change(None)
         await eventually(lambda: bool(heard) and heard[-1].position == last)
-        await caller.call(AGENT, "threads/delete", {"conversation": told["conversation"]}, within_seconds=30)
+        await caller.call(AGENT, "threads/delete", {"conversation": told["conversation"]}, within_seconds=60)
         await eventually(lambda: any(told["conversation"] in news.deleted for news in heard))
         assert {news.boot for news in heard} == {own.house.store.owner_name.rpartition(":")[2]}
         await own.bridge.leave()
         await eventually(lambda: heard[-1].state == "leaving")
-        with pytest.raises(NotReady):
-            await caller.call(AGENT, "responses/createDetached", {"message": "x"}, within_seconds=2)
-        assert (await caller.call(AGENT, "threads/list", {}, within_seconds=30))["items"] == []
+        with pytest.raises(NotReady) as refused:
+            await caller.call(AGENT, "responses/createDetached", {"message": "x"}, within_seconds=60)
+        assert type(refused.value) is NotReady, "the agent itself says so"
+        assert (await caller.call(AGENT, "threads/list", {}, within_seconds=60))["items"] == []
     positions = [news.position for news in heard]
     assert positions == sorted(positions)
 
@@ -304,9 +316,9 @@ async def test_an_agent_is_discovered(servers: Servers, tmp_path: Path, caller_o
     server = await servers.start()
     _, caller = await caller_of(server)
     async with agent_on(server, tmp_path / "a.db", World()) as own:
-        found = [document async for document in caller.discover(within_seconds=1.0)]
-        assert [document["agent"]["name"] for document in found] == [AGENT]
-        assert found[0]["journal"] == own.house.store.journal
+        found = await anext(caller.discover(within_seconds=60))
+        assert found["agent"]["name"] == AGENT
+        assert found["journal"] == own.house.store.journal
 
 
 async def test_a_silent_agent_is_heard_by_its_heartbeat(
@@ -326,19 +338,22 @@ async def test_nonsense_on_the_subject_harms_nobody(servers: Servers, tmp_path: 
     connection, caller = await caller_of(server)
     async with agent_on(server, tmp_path / "a.db", World()):
         for data in [b"", b"\xff", b"[]", b"{}", encode({"jsonrpc": "2.0", "id": "x", "method": "no"})]:
-            answer = await asyncio.wait_for(await connection.ask(NAMES.requests(AGENT), data), 30)
+            answer = await asyncio.wait_for(await connection.ask(NAMES.requests(AGENT), data), 60)
             assert b'"error"' in answer.data
-        told = await caller.call(AGENT, "responses/createDetached", {"message": "hello"}, within_seconds=30)
+        told = await caller.call(AGENT, "responses/createDetached", {"message": "hello"}, within_seconds=60)
         assert told["status"] == "queued"
 
 
 # -- two of one name ---------------------------------------------------------------------------------------------------
 
 
-async def test_of_two_processes_that_serve_one_agent_the_later_one_gives_up(servers: Servers, tmp_path: Path) -> None:
+async def test_of_two_processes_that_serve_one_agent_the_later_one_gives_up(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = await servers.start()
     async with agent_on(server, tmp_path / "a.db", World()) as first:
-        with pytest.raises(ConfigurationError, match="began earlier"):
+        with monkeypatch.context() as patient, pytest.raises(ConfigurationError, match="began earlier"):
+            patient.setattr(namesake, "ANSWER_SECONDS", LIMIT_SECONDS)
             async with agent_on(server, tmp_path / "b.db", World()):
                 pytest.fail("it took requests")
         assert not first.bridge.namesake.displaced.is_set()

@@ -75,7 +75,7 @@ async def test_the_same_key_is_the_same_turn_and_another_message_under_it_is_ref
 ) -> None:
     first = await desk.ask("responses/createDetached", message="hello", **KEY)
     second = await desk.ask("responses/createDetached", message="hello", when_busy="reject", **KEY)
-    waited = await desk.ask("responses/create", message="hello", timeout_seconds=30, **KEY)
+    waited = await desk.ask("responses/create", message="hello", timeout_seconds=60, **KEY)
     assert second["turn_id"] == first["turn_id"] == waited["turn_id"]
     assert second["repeated"] and not first["repeated"]
     with pytest.raises(IdempotencyConflict):

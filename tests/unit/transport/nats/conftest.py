@@ -7,9 +7,20 @@ from typing import Any
 
 import pytest
 
+from perdure.transport.nats import connection as connecting
+from perdure.transport.nats import stream as streaming
 from perdure.transport.nats.connection import Connection
 from perdure.transport.nats.names import Names
 from tests.servers.nats_server import NatsServer, Servers, servers_in
+from tests.servers.process import LIMIT_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is slow to answer is neither lost nor without JetStream."""
+    monkeypatch.setattr(connecting, "PULSE_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(streaming, "API_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(streaming, "ACK_SECONDS", LIMIT_SECONDS)
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +51,7 @@ async def connect(names: Names) -> AsyncIterator[Connect]:
             inbox = names.inbox("gateway") if agent is None else names.inbox("agent", agent)
             connection = Connection(server.settings(**settings), name="test", inbox=inbox)
             stack.push_async_callback(connection.close)
-            await connection.start()
+            await connection.start(wait_seconds=LIMIT_SECONDS)
             return connection
 
         yield make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from perdure.errors import ConfigurationError, TooLarge
 from perdure.transport.nats import connection as module
+from perdure.transport.nats import exchange
 from perdure.transport.nats.connection import (
     Connection,
     Disconnected,
@@ -29,7 +31,8 @@ from tests.servers.nats_access import (
     seed,
     tls,
 )
-from tests.servers.nats_server import LIMIT_SECONDS, NatsServer, Servers
+from tests.servers.nats_server import NatsServer, Servers
+from tests.servers.process import LIMIT_SECONDS
 from tests.unit.transport.nats.conftest import Connect
 
 SECRET = "secret-of-tests"
@@ -221,18 +224,19 @@ async def test_a_server_that_falls_silent_counts_as_lost(
     monkeypatch.setattr(module, "PULSE_SECONDS", 0.2)
     server = await servers.start()
     connection = await connect(server)
-    question = await connection.ask("nobody.answers.while.silent")
-    with pytest.raises(NoResponders):
-        await within(question)
     server.pause()
-    await connection.publish("big", b"x" * 1_000_000)
+    with suppress(Disconnected):  # a slow machine has lost it before
+        await connection.publish("big", b"x" * 1_000_000)
     await lost(connection)
-    monkeypatch.undo()
+    monkeypatch.setattr(module, "PULSE_SECONDS", LIMIT_SECONDS)
     server.resume()
     assert await connection.until_connected(LIMIT_SECONDS)
 
 
-async def test_a_subscription_that_was_left_does_not_come_back(servers: Servers, connect: Connect) -> None:
+async def test_a_subscription_that_was_left_does_not_come_back(
+    servers: Servers, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "LEAVE_SECONDS", LIMIT_SECONDS)
     server = await servers.start()
     connection = await connect(server)
     left: list[Message] = []

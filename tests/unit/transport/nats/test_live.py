@@ -27,7 +27,8 @@ from perdure.transport.nats.live import (
 from perdure.transport.nats.names import Names
 from perdure.transport.nats.stream import EventStream
 from perdure.transport.nats.wire import EventMessage, News
-from tests.servers.nats_server import LIMIT_SECONDS, NatsServer, Servers
+from tests.servers.nats_server import NatsServer, Servers
+from tests.servers.process import LIMIT_SECONDS
 from tests.unit.transport.nats.conftest import Connect
 
 TURN, OTHER_TURN = "a" * 32, "b" * 32

@@ -26,7 +26,8 @@ from perdure.transport.nats.server_config import (
 from perdure.transport.nats.stream import EventStream
 from perdure.transport.nats.wire import EventMessage, News
 from tests.servers.nats_access import Permissions, passwords
-from tests.servers.nats_server import LIMIT_SECONDS, NatsServer, Servers
+from tests.servers.nats_server import NatsServer, Servers
+from tests.servers.process import LIMIT_SECONDS
 
 NAMES = Names("perdure", "default")
 TURN = "a" * 32
@@ -62,7 +63,7 @@ async def connections(servers: Servers, started: dict[str, NatsServer]) -> Async
         inbox = NAMES.inbox("gateway") if user == "gateway" else NAMES.inbox("agent", user)
         url = f"nats://{user}:secret-of-tests@127.0.0.1:{server.port}"
         made[user] = Connection(server.settings(nats_url=url), name=user, inbox=inbox)
-        await made[user].start()
+        await made[user].start(wait_seconds=LIMIT_SECONDS)
     yield made
     for connection in made.values():
         await connection.close()
@@ -79,8 +80,7 @@ async def test_a_gateway_and_an_agent_can_do_all_they_have_to(connections: Mappi
     answerer = Answerer(alpha, NAMES, "alpha", {"agent/describe": Method(Nothing, describe)}, clock=FakeClock())
     await answerer.start()
     assert await Caller(gateway, NAMES).call("alpha", "agent/describe", {}, within_seconds=LIMIT_SECONDS)
-    found = [each async for each in Caller(gateway, NAMES).discover(within_seconds=0.3)]
-    assert found == [{"name": "alpha"}]
+    assert await anext(Caller(gateway, NAMES).discover(within_seconds=LIMIT_SECONDS)) == {"name": "alpha"}
 
     stream = EventStream(alpha, NAMES)
     identity = await stream.ensure()

@@ -18,7 +18,8 @@ from perdure.transport.nats.names import Names
 from perdure.transport.nats.stream import EventStream, Stored, StreamError, StreamMissing
 from perdure.transport.nats.wire import EventMessage
 from tests.servers.nats_access import Permissions, passwords
-from tests.servers.nats_server import LIMIT_SECONDS, NatsServer, Servers, binaries
+from tests.servers.nats_server import NatsServer, Servers, binaries
+from tests.servers.process import LIMIT_SECONDS
 from tests.unit.transport.nats.conftest import Connect
 
 TURN, OTHER_TURN = "a" * 32, "b" * 32
