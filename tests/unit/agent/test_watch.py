@@ -17,8 +17,8 @@ from perdure.agent.watch import watch
 from perdure.errors import BadRequest, NotFound, TurnInProgress, TurnNotResumable
 from perdure.events import Event, EventKind, Fold, Frame, Gone, ListsReset, Reached, Reset
 from perdure.turns import Accepted, Change, DecisionKind, Person, TurnStatus, Verdict
-from tests.unit.engine.graphs import World, agent, chain
-from tests.unit.engine.house import ME, OWNER, PATIENCE_SECONDS, House, folded, hosted, open_house
+from tests.unit.engine.graphs import PATIENCE_SECONDS, World, agent, chain
+from tests.unit.engine.house import ME, OWNER, House, folded, hosted, open_house
 
 
 class Watcher:

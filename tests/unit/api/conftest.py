@@ -68,6 +68,7 @@ from perdure.turns import (
 )
 
 TOKEN = "correct-horse-battery-staple"
+PATIENCE_SECONDS = 60.0
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -447,7 +448,9 @@ class Running:
 
     def client(self, secret: str = TOKEN, **more: Any) -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {secret}"} | more.pop("headers", {})
-        return httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=20, trust_env=False, verify=False, **more)
+        return httpx2.AsyncClient(
+            base_url=self.url, headers=headers, timeout=PATIENCE_SECONDS, trust_env=False, verify=False, **more
+        )
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Closed with the server, whatever became of it."""
@@ -514,7 +517,7 @@ async def server(
         yield running
         await running.disconnect()
         await streams.abort_all()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while http.server_state.connections:
                 await asyncio.sleep(0.001)
         for listening in http.servers:

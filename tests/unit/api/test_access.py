@@ -19,7 +19,18 @@ from perdure.errors import ConfigurationError, Forbidden, Unauthorized
 from perdure.testing import FakeClock
 from perdure.turns import AuditEntry, Person, Role, Token
 
-from .conftest import AT, DECIDER_SECRET, OPERATOR_SECRET, TOKEN, USER_SECRET, FakeAgents, Running, gate_card, token
+from .conftest import (
+    AT,
+    DECIDER_SECRET,
+    OPERATOR_SECRET,
+    PATIENCE_SECONDS,
+    TOKEN,
+    USER_SECRET,
+    FakeAgents,
+    Running,
+    gate_card,
+    token,
+)
 
 PORT = 8700
 OPEN = {"/api/healthz", "/api/readyz", "/login"}
@@ -461,7 +472,7 @@ async def test_a_revoked_token_is_refused_at_once_and_what_it_watches_ends(
         revoked = await admin.delete("/api/tokens/ann")
         assert (revoked.status_code, revoked.json()["revoked_at"]) == (200, "2026-01-02T03:04:05+00:00")
         with pytest.raises(httpx2.RemoteProtocolError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 async for _ in hers.aiter_raw():
                     pass
         assert (await ann.get("/api/me")).status_code == 401

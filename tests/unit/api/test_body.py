@@ -15,14 +15,14 @@ from perdure.api import body as bodies
 from perdure.api.server import HttpProtocol
 from perdure.config import Settings
 
-from .conftest import FakeAgents, Running
+from .conftest import PATIENCE_SECONDS, FakeAgents, Running
 
 LIMIT = Settings().max_message_bytes
 
 
 async def read_answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     """Status and envelope, read while the request is still under way."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
         envelope = json.loads(await reader.readexactly(length))
@@ -49,7 +49,7 @@ async def test_a_chunked_body_is_counted_and_refused_while_it_is_sent(server: Ru
     writer.write(server.head("POST", "/api/chat", "Content-Type: application/json", chunked))
     answer = asyncio.create_task(read_answer(reader))
     chunk = b"c350\r\n" + b"x" * 50_000 + b"\r\n"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not answer.done():
             writer.write(chunk)
             await writer.drain()
@@ -86,7 +86,7 @@ async def test_curl_shows_the_answer(server: Running, tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(curl.communicate(), 30)
+        out, err = await asyncio.wait_for(curl.communicate(), PATIENCE_SECONDS)
         assert (curl.returncode, err) == (0, b"")
         assert json.loads(out)["code"] == "TOO_LARGE"
 
@@ -117,7 +117,7 @@ async def test_a_refused_body_without_an_end_does_not_hold_the_connection(
     reader, writer = await server.connect()
     writer.write(server.head("POST", "/api/chat", f"Content-Length: {LIMIT * 2}"))
     assert (await read_answer(reader))[0] == 413
-    assert await asyncio.wait_for(reader.read(), 20) == b""
+    assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b""
 
 
 async def test_a_body_that_never_arrives_is_given_up(monkeypatch: pytest.MonkeyPatch, server: Running) -> None:
@@ -134,12 +134,12 @@ async def test_a_head_that_trickles_in_is_cut_off(monkeypatch: pytest.MonkeyPatc
     for sent in (b"", b"GET / HT"):
         reader, writer = await server.connect()
         writer.write(sent)
-        assert await asyncio.wait_for(reader.read(), 20) == b""
+        assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b""
     reader, writer = await server.connect()
     writer.write(server.head("GET", "/api/healthz"))
-    await asyncio.wait_for(reader.readuntil(b'{"status":"ok"}'), 20)
+    await asyncio.wait_for(reader.readuntil(b'{"status":"ok"}'), PATIENCE_SECONDS)
     writer.write(b"GET / HT")
-    assert await asyncio.wait_for(reader.read(), 20) == b""
+    assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b""
 
 
 async def test_what_is_no_http_gets_the_envelope_too(server: Running) -> None:
@@ -180,7 +180,7 @@ async def test_a_body_whose_end_is_disputed_is_refused_and_the_connection_closed
     status, envelope = await read_answer(reader)
     assert (status, envelope["code"]) == (400, "BAD_REQUEST")
     assert "Content-Length" in envelope["message"] and "Transfer-Encoding" in envelope["message"]
-    assert await asyncio.wait_for(reader.read(), 20) == b""
+    assert await asyncio.wait_for(reader.read(), PATIENCE_SECONDS) == b""
     assert agents.calls == []
 
 
@@ -200,4 +200,4 @@ async def test_a_body_that_would_have_to_be_unpacked_is_refused_by_name(
 async def test_what_is_no_http_is_answered_with_a_whole_status_line(server: Running) -> None:
     reader, writer = await server.connect()
     writer.write(b"GARBAGE\r\n\r\n")
-    assert (await asyncio.wait_for(reader.readline(), 20)) == b"HTTP/1.1 400 Bad Request\r\n"
+    assert (await asyncio.wait_for(reader.readline(), PATIENCE_SECONDS)) == b"HTTP/1.1 400 Bad Request\r\n"

@@ -18,14 +18,14 @@ from perdure.errors import NotReady
 from perdure.events import Event, EventKind, Gone, ListsReset, Reached, Reset, Unfollowed
 from perdure.turns import Change
 
-from .conftest import AT, FakeAgents, Running
+from .conftest import AT, PATIENCE_SECONDS, FakeAgents, Running
 
 WATCH = "/api/chat?conversation=mine"
 FINAL_CHUNK = b"\r\n0\r\n\r\n"
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -45,14 +45,14 @@ class Watcher:
         return watcher
 
     async def until(self, expected: bytes) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while expected not in self.received:
                 piece = await self.reader.read(65536)
                 assert piece, f"closed before {expected!r}: {self.received!r}"
                 self.received += piece
 
     async def to_the_end(self) -> bytes:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             try:
                 while piece := await self.reader.read(65536):
                     self.received += piece
@@ -149,8 +149,8 @@ async def test_a_shutdown_says_come_back_and_never_closes_cleanly(
     assert received.rstrip().endswith(b"retry: 1000")
     assert received.count(b"retry: 1000") == 2
     assert FINAL_CHUNK not in received
+    await until(lambda: len(server.streams) == 0)
     assert server.streams.cut[Ending.SHUTDOWN] == 1
-    assert len(server.streams) == 0
 
 
 async def test_a_client_library_sees_the_abort_as_an_error(server: Running, agents: FakeAgents) -> None:
@@ -334,7 +334,7 @@ class TestSlowReader:
         await until(lambda: agents.transport.watchers == 1)
         busy = await Watcher.open(server)
         seq = 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while server.streams.cut[Ending.SLOW] == 0:
                 seq += 1
                 agents.publish(seq, EventKind.MESSAGE, message={"id": f"m{seq}", "content": "x" * 50_000})

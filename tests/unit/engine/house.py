@@ -36,10 +36,12 @@ from perdure.turns import (
     TurnStatus,
     Verdict,
 )
-from tests.unit.engine.graphs import PATIENCE_SECONDS, AnyGraph
+from tests.unit.engine import graphs
+from tests.unit.engine.graphs import AnyGraph
 
 OWNER = "me"
 ME = Person("me", "me", Role.USER)
+PATIENCE_SECONDS = graphs.PATIENCE_SECONDS
 RESTING = ENDED | {TurnStatus.PARKED}
 
 

@@ -21,9 +21,9 @@ from perdure import failpoints
 from perdure.engine.drive import Cut
 from perdure.graph import answers
 from perdure.turns import Accepted, CardState, TurnStatus
-from tests.unit.engine.graphs import AnyGraph, World
+from tests.unit.engine.graphs import PATIENCE_SECONDS, AnyGraph, World
 from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent, tools_of
-from tests.unit.engine.house import ME, OWNER, PATIENCE_SECONDS, House, eventually, hosted, open_house
+from tests.unit.engine.house import ME, OWNER, House, eventually, hosted, open_house
 from tests.unit.engine.test_decisions import after_a_death, recorded
 
 shapes = pytest.mark.parametrize("shape", SHAPES)

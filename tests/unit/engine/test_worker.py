@@ -25,9 +25,9 @@ from perdure.store.sqlite.store import open_store
 from perdure.testing import FakeClock
 from perdure.transport.local import LocalTransport
 from perdure.turns import Accepted, CardState, FailureCode, Limits, TurnStatus
-from tests.unit.engine.graphs import Values, World, agent, chain, questions
+from tests.unit.engine.graphs import PATIENCE_SECONDS, Values, World, agent, chain, questions
 from tests.unit.engine.guarded import Outside, guarded_agent, tools_of
-from tests.unit.engine.house import ME, OWNER, PATIENCE_SECONDS, House, eventually, hosted, make_house, open_house
+from tests.unit.engine.house import ME, OWNER, House, eventually, hosted, make_house, open_house
 
 # -- limits -------------------------------------------------------------------------------------------------------------
 

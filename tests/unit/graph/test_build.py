@@ -130,7 +130,6 @@ async def test_each_call_is_a_task_of_its_own_so_a_finished_sibling_is_not_repea
     @tool
     async def cut() -> str:
         """Cut by the crash the first time."""
-        await asyncio.sleep(0.05)
         if broken:
             entered.set()
             await asyncio.Event().wait()
@@ -140,6 +139,8 @@ async def test_each_call_is_a_task_of_its_own_so_a_finished_sibling_is_not_repea
     agent = make([asks(("quick", {}), ("cut", {})), says("both")], quick, cut)
     work = asyncio.create_task(agent.say("both"))
     await entered.wait()
+    while not await agent.chat.results():
+        await asyncio.sleep(0.001)
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
