@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from perdure.agent.calls import Times
 from perdure.agent.directory import Directory
 from perdure.agent.follower import Follower
 from perdure.agent.local import LocalAgents
@@ -30,9 +31,12 @@ from perdure.transport.nats.live import Feed
 from perdure.transport.nats.names import Names
 from perdure.transport.nats.stream import EventStream
 from perdure.turns import Limits
+from tests.servers.process import LIMIT_SECONDS
 
-WAIT_SECONDS = 5.0
-LIMIT_SECONDS = 60.0
+ANSWER_SECONDS = 5.0
+"""More than an agent that is there ever needs to say so; one that is gone without a word is given up within the limit."""
+
+UNHURRIED = Times(read=LIMIT_SECONDS, lookup=LIMIT_SECONDS, refresh=LIMIT_SECONDS)
 
 
 @dataclass
@@ -45,7 +49,7 @@ class Place:
     async def connect(self, stack: AsyncExitStack, name: str) -> Connection:
         connection = Connection(self.settings, name=name, inbox=self.names.inbox(name))
         stack.push_async_callback(connection.close)
-        await connection.start()
+        await connection.start(wait_seconds=LIMIT_SECONDS)
         return connection
 
 
@@ -114,16 +118,17 @@ async def gateway_apart(
     path: Path,
     *,
     default: str | None = None,
-    wait_seconds: float = WAIT_SECONDS,
+    answer_seconds: float = ANSWER_SECONDS,
     deadline_seconds: float = 900.0,
 ) -> AsyncIterator[GatewayApart]:
+    """One whose people are patient: a slow agent is no absent one."""
     clock, local = SystemClock(), LocalTransport()
     async with AsyncExitStack() as stack:
         replica = await open_replica(path, notify=local, clock=clock, version="test")
         stack.push_async_callback(replica.close)
         connection = await place.connect(stack, "gateway")
         asks = Caller(connection, place.names)
-        directory = Directory(replica, asks, clock, default=default)
+        directory = Directory(replica, asks, clock, default=default, answer_seconds=answer_seconds)
         await directory.open()
         stack.push_async_callback(directory.close)
         follower = Follower(
@@ -135,12 +140,21 @@ async def gateway_apart(
             asks=asks,
             directory=directory,
             clock=clock,
+            attend_seconds=LIMIT_SECONDS,
+            refresh_seconds=LIMIT_SECONDS,
         )
         persister = Persister(
             replica, follower, asks=asks, directory=directory, clock=clock, deadline_seconds=deadline_seconds
         )
         agents = RemoteAgents(
-            replica, local, asks, directory, waiting=persister, feed=follower, wait_seconds=wait_seconds
+            replica,
+            local,
+            asks,
+            directory,
+            waiting=persister,
+            feed=follower,
+            wait_seconds=LIMIT_SECONDS,
+            times=UNHURRIED,
         )
         await follower.start()
         stack.push_async_callback(follower.stop)

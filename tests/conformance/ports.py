@@ -219,7 +219,7 @@ async def remote(folder: Path, nats: SharedNats) -> AsyncIterator[Port]:
     world, place = World(), Place((await nats.running()).settings())
     async with (
         agent_apart(place, folder / "agent.db", hosted("agent", scripted(world))) as apart,
-        gateway_apart(place, folder / "gateway.db", default="agent") as gateway,
+        gateway_apart(place, folder / "gateway.db", default="agent", answer_seconds=PATIENCE_SECONDS) as gateway,
     ):
         await gateway.reaches("agent")
         yield Port(gateway.agents, gateway.transport, world, apart.store)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from perdure.agent.codec import Unreadable, from_json, to_json
@@ -31,6 +32,15 @@ PAUSE_SECONDS = 0.25
 """Before an agent that did not answer, or takes nothing now, is asked again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long an answer is waited for at most, in seconds; those of a server that people wait for."""
+
+    read: float = READ_SECONDS
+    lookup: float = LOOKUP_SECONDS
+    refresh: float = REFRESH_SECONDS
+
+
 class DecidedBefore(Exception):
     """A decision that was sent again was refused because the card is decided: perhaps by the one that was sent first. `error`
     says who decided what."""
@@ -55,12 +65,22 @@ class Feed(Protocol):
 
 
 class Calls:
-    def __init__(self, asks: Asks, replica: Replica, directory: Directory, feed: Feed, wait_seconds: float) -> None:
+    def __init__(
+        self,
+        asks: Asks,
+        replica: Replica,
+        directory: Directory,
+        feed: Feed,
+        *,
+        wait_seconds: float,
+        times: Times | None = None,
+    ) -> None:
         self._asks = asks
         self._replica = replica
         self._directory = directory
         self._feed = feed
         self._wait_seconds = wait_seconds
+        self.times = times or Times()
 
     async def read(
         self,
@@ -69,13 +89,14 @@ class Calls:
         params: Mapping[str, Any],
         person: Person | None,
         *,
-        within_seconds: float = READ_SECONDS,
+        within_seconds: float | None = None,
     ) -> Mapping[str, Any]:
-        """Raises AgentUnavailable, at once when the agent is known to be away."""
+        """Within `times.read` unless told otherwise. Raises AgentUnavailable, at once when the agent is known to be away."""
         reach = self._directory.reach(agent)
         if reach is not Reach.REACHABLE:
             raise AgentUnavailable(_AWAY[reach].format(agent=agent))
-        return await self._once(agent, method, _with(params, person), within_seconds, new_id())
+        within = self.times.read if within_seconds is None else within_seconds
+        return await self._once(agent, method, _with(params, person), within, new_id())
 
     async def write(
         self,
@@ -133,7 +154,7 @@ class Calls:
             return
         for conversation in await self._ended_unseen(rows):
             try:
-                async with asyncio.timeout(REFRESH_SECONDS):
+                async with asyncio.timeout(self.times.refresh):
                     await self._feed.refresh(agent, conversation)
             except (AgentUnavailable, TimeoutError):
                 return

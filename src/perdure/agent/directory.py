@@ -76,12 +76,22 @@ class _Known:
 class Directory:
     """Open it before anything is asked. What it knows outlives this process in the replica."""
 
-    def __init__(self, replica: Replica, asks: Asks, clock: Clock, *, default: str | None = None) -> None:
-        """`default`: the agent of new conversations, where the setting was given."""
+    def __init__(
+        self,
+        replica: Replica,
+        asks: Asks,
+        clock: Clock,
+        *,
+        default: str | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        """`default`: the agent of new conversations, where the setting was given. `answer_seconds`: for one that is asked whether
+        it is there."""
         self._replica = replica
         self._asks = asks
         self._clock = clock
         self._default = default
+        self._answer_seconds = answer_seconds
         self._known: dict[str, _Known] = {}
         self._observers: list[Observer] = []
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -280,7 +290,7 @@ class Directory:
     async def _describe(self, agent: str) -> None:
         asked_at, asked = self._clock.monotonic(), self._forgettings
         try:
-            document = await self._asks.call(agent, "agent/describe", {}, within_seconds=ANSWER_SECONDS)
+            document = await self._asks.call(agent, "agent/describe", {}, within_seconds=self._answer_seconds)
             await self._meet(agent, from_json(Description, document), asked)
         except AgentUnavailable:
             known = self._known.get(agent)

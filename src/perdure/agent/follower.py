@@ -30,6 +30,8 @@ ATTEND_SECONDS = 1.0
 """How long a person waits at most for what may be missing, before what is here is shown."""
 
 REFRESH_SECONDS = 1.5
+"""And how long for the end of a turn with all before it."""
+
 MAX_AGENTS = 1_000
 """Names that are heard of; beyond that only those that were met."""
 
@@ -53,6 +55,8 @@ class Follower:
         asks: Asks,
         directory: Directory,
         clock: Clock,
+        attend_seconds: float = ATTEND_SECONDS,
+        refresh_seconds: float = REFRESH_SECONDS,
     ) -> None:
         """It alone takes from `feed`; it tells `directory` of news and of the connection (`link`)."""
         self._replica = replica
@@ -63,6 +67,7 @@ class Follower:
         self._asks = asks
         self._directory = directory
         self._clock = clock
+        self._attend_seconds, self._refresh_seconds = attend_seconds, refresh_seconds
         self._agents: dict[str, Following] = {}
         self._observers: list[Observer] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -105,12 +110,12 @@ class Follower:
         if await following.is_new(conversation):
             return
         with suppress(AgentUnavailable):
-            await self._within(ATTEND_SECONDS, following.refresh(conversation), agent)
+            await self._within(self._attend_seconds, following.refresh(conversation), agent)
 
     async def refresh(self, agent: str, conversation: str) -> None:
         """Asks the agent for what this copy lacks of the conversation: rows, events, text that streams. Raises
         AgentUnavailable."""
-        await self._within(REFRESH_SECONDS, self._following(agent).refresh(conversation), agent)
+        await self._within(self._refresh_seconds, self._following(agent).refresh(conversation), agent)
 
     async def lose(self, agent: str, conversation: str, turn: str) -> None:
         """The agent says that it does not know the turn: the copy is compared with its journal, and who watches is told

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Unpack
 
 from perdure.agent.accepting import STOPPING, check_accepting
 from perdure.agent.base import AgentInfo, BranchPoint, ForkAsked, ForkedFrom, ServerInfo, Transcript, TurnDetail
-from perdure.agent.calls import Calls, Feed
+from perdure.agent.calls import Calls, Feed, Times
 from perdure.agent.directory import Asks, Directory
 from perdure.agent.people import Entrance, require_operator
 from perdure.agent.records import events_of
@@ -71,9 +71,10 @@ class RemoteAgents(Entrance):
         waiting: Waiting,
         feed: Follows,
         wait_seconds: float,
+        times: Times | None = None,
         draining: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`wait_seconds`: for an agent that does not answer (`agent_wait_seconds`). `transport`: its `changes` is rung when an
+        """`wait_seconds`: for an agent that does not answer (`agent_wait_seconds`); `times`: for one answer. `transport`: its `changes` is rung when an
         agent's reach changes."""
         super().__init__(replica)
         self._replica = replica
@@ -82,7 +83,7 @@ class RemoteAgents(Entrance):
         self._waiting = waiting
         self._feed = feed
         self._draining = draining
-        calls = Calls(asks, replica, directory, feed, wait_seconds)
+        calls = Calls(asks, replica, directory, feed, wait_seconds=wait_seconds, times=times)
         self._whereabouts = Whereabouts(replica, calls, directory)
         self._reads = RemoteReads(replica, calls, directory, self._whereabouts, wait_seconds)
         self._writes = RemoteWrites(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from perdure.agent.base import BranchPoint, ServerInfo, Transcript, TurnDetail
-from perdure.agent.calls import READ_SECONDS, Calls
+from perdure.agent.calls import Calls
 from perdure.agent.codec import from_json
 from perdure.agent.directory import Directory
 from perdure.agent.records import turns_of
@@ -117,7 +117,7 @@ class RemoteReads:
     async def export(self, person: Person, conversation: str) -> AsyncIterator[Mapping[str, Any]]:
         _, agent = await self._whereabouts.conversation(person, conversation)
         cursor: str | None = None
-        within_seconds = READ_SECONDS
+        within_seconds = self._calls.times.read
         while True:
             asked = {"conversation": conversation, "cursor": cursor}
             page = await self._calls.read(agent, "threads/export", asked, person, within_seconds=within_seconds)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perdure.agent.calls import LOOKUP_SECONDS, Calls
+from perdure.agent.calls import Calls
 from perdure.agent.codec import from_json
 from perdure.agent.directory import Directory
 from perdure.errors import AgentUnavailable, NotFound, NotReady
@@ -82,8 +82,9 @@ class Whereabouts:
     ) -> Mapping[str, Mapping[str, Any]]:
         """The results of those agents that had one. Raises AgentUnavailable when none had one and one did not answer."""
         asked = [agent for agent, reach in self._directory.reaches().items() if reach is Reach.REACHABLE]
+        within = self._calls.times.lookup
         results = await asyncio.gather(
-            *(self._calls.read(agent, method, params, person, within_seconds=LOOKUP_SECONDS) for agent in asked),
+            *(self._calls.read(agent, method, params, person, within_seconds=within) for agent in asked),
             return_exceptions=True,
         )
         found: dict[str, Mapping[str, Any]] = {}
