@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
-import type { CallReply, TurnOfConversation, TurnReply, TurnSummary } from "../api/schema";
+import type { EventReply, TurnOfConversation, TurnReply, TurnSummary } from "../api/schema";
 import { EMPTY, fold } from "../fold/fold";
-import type { Frame, Message } from "../fold/frames";
+import type { Frame, Message, MessageFrame } from "../fold/frames";
+import { recordedAttempts } from "./breaks";
 import { type Item, itemsOf } from "./items";
 
 const user = (turn: string, content = "hi"): Message => ({ id: `msg-${turn}`, role: "user", content });
@@ -42,7 +43,15 @@ function show(items: readonly Item[]): string[] {
   });
 }
 
-const nothing = { messages: [], turns: [], fold: EMPTY, sent: [], unsent: [], details: new Map() };
+const nothing = {
+  messages: [],
+  turns: [],
+  fold: EMPTY,
+  sent: [],
+  unsent: [],
+  details: new Map(),
+  recorded: new Map(),
+};
 
 describe("the transcript", () => {
   it("shows what is stored", () => {
@@ -156,36 +165,139 @@ describe("the transcript", () => {
     expect(shown("parked")).not.toContain("--- restarted");
   });
 
-  it("keeps that line when the turn is read from the store, where its last word came after the restart", () => {
-    const died = { status: "completed", calls: [], attempts: [{ number: 1, outcome: "died" }, { number: 2 }] };
-    const details = new Map([["a", died as unknown as TurnReply]]);
-    const messages = [user("a"), said("1", "one"), user("b"), said("2", "two")];
-    const turns = [turn("a", "completed", 2), turn("b", "completed")];
-    expect(show(itemsOf({ ...nothing, messages, turns, details }))).toEqual([
-      "user: hi",
-      "--- restarted",
-      "assistant: one",
-      "end a",
-      "user: hi",
-      "assistant: two",
-      "end b",
-    ]);
+  describe("has that line at the same place while a person watches and after a reload", () => {
+    const asks = (id: string, content = "") => said(`m${id}`, content, { tool_calls: [{ id, name: id, args: {} }] });
+    const detailOf = (outcomes: string[], status = "completed") =>
+      ({
+        status,
+        calls: [],
+        attempts: outcomes.map((outcome, n) => ({ number: n + 1, outcome })),
+      }) as unknown as TurnReply;
+
+    interface Story {
+      /** What was committed, and in which attempt. */
+      told: [Message, number][];
+      outcomes: string[];
+      shows: string[];
+    }
+
+    const stories: Record<string, Story> = {
+      "an answer that was begun anew": {
+        told: [
+          [user("a"), 1],
+          [said("1", "two"), 2],
+        ],
+        outcomes: ["died", "completed"],
+        shows: ["user: hi", "--- restarted", "assistant: two", "end a"],
+      },
+      "a step that was done before": {
+        told: [
+          [user("a"), 1],
+          [asks("x"), 1],
+          [result("1", "x"), 1],
+          [said("2", "two"), 2],
+        ],
+        outcomes: ["died", "completed"],
+        shows: ["user: hi", "call: x → ok", "--- restarted", "assistant: two", "end a"],
+      },
+      "a call that had been asked for and had not begun": {
+        told: [
+          [user("a"), 1],
+          [asks("x", "I look."), 1],
+          [result("1", "x"), 2],
+          [said("2", "two"), 2],
+        ],
+        outcomes: ["died", "completed"],
+        shows: ["user: hi", "assistant: I look.", "call: x → ok", "--- restarted", "assistant: two", "end a"],
+      },
+      "a second restart in a call of the second attempt": {
+        told: [
+          [user("a"), 1],
+          [asks("x"), 1],
+          [result("1", "x"), 1],
+          [asks("y"), 2],
+          [result("2", "y"), 3],
+          [said("3", "three"), 3],
+        ],
+        outcomes: ["died", "released", "completed"],
+        shows: [
+          "user: hi",
+          "call: x → ok",
+          "--- restarted",
+          "call: y → ok",
+          "--- restarted",
+          "assistant: three",
+          "end a",
+        ],
+      },
+      "an answer that was whole when the process died": {
+        told: [
+          [user("a"), 1],
+          [said("1", "one"), 1],
+        ],
+        outcomes: ["died", "completed"],
+        shows: ["user: hi", "assistant: one", "--- restarted", "end a"],
+      },
+      "a turn that was given up": {
+        told: [[user("a"), 1]],
+        outcomes: ["died", "died", "died"],
+        shows: ["user: hi", "--- restarted", "end a"],
+      },
+      "an answer that was tried again": {
+        told: [
+          [user("a"), 1],
+          [said("1", "two"), 2],
+        ],
+        outcomes: ["retried", "completed"],
+        shows: ["user: hi", "--- retried", "assistant: two", "end a"],
+      },
+    };
+
+    it.each(Object.entries(stories))("%s", (_name, { told, outcomes, shows }) => {
+      const details = new Map([["a", detailOf(outcomes)]]);
+      const turns = [turn("a", "completed", outcomes.length)];
+      const frames = told.map(([each, attempt]) => message("a", each, attempt));
+      const ending = frame("end", "a", { status: "completed" }, outcomes.length);
+      const running = itemsOf({ ...nothing, turns, details, fold: fold(EMPTY, frames) });
+      const watched = itemsOf({ ...nothing, turns, details, fold: fold(EMPTY, [...frames, ending]) });
+      const events = frames.map((each) => {
+        const { seq, event, attempt, at, ...data } = each as MessageFrame;
+        return { seq, event, attempt, at, data } as unknown as EventReply;
+      });
+      const recorded = new Map([["a", recordedAttempts("a", events)]]);
+      const stored = { messages: told.map(([each]) => each), turns, details, recorded };
+      expect(show(running)).toEqual(shows);
+      expect(watched).toEqual(running);
+      expect(itemsOf({ ...nothing, ...stored })).toEqual(watched);
+      // Of the last turn the stream tells its end, and nothing else.
+      expect(itemsOf({ ...nothing, ...stored, fold: fold(EMPTY, [ending]) })).toEqual(watched);
+    });
+
+    it("and none until it is known where it belongs", () => {
+      const read = { messages: [user("a"), said("1", "one")], turns: [turn("a", "completed", 2)] };
+      const details = new Map([["a", detailOf(["died", "completed"])]]);
+      expect(show(itemsOf({ ...nothing, ...read, details }))).not.toContain("--- restarted");
+    });
+
+    it("and before the last word where retention has removed the events", () => {
+      const read = { messages: [user("a"), asks("x"), result("1", "x"), said("2", "two")] };
+      const details = new Map([["a", detailOf(["died", "completed"])]]);
+      const recorded = new Map([["a", new Map<string, number>()]]);
+      const turns = [turn("a", "completed", 2)];
+      const shown = ["user: hi", "call: x → ok", "--- restarted", "assistant: two", "end a"];
+      expect(show(itemsOf({ ...nothing, ...read, turns, details, recorded }))).toEqual(shown);
+    });
   });
 
-  it("draws it between the calls of two attempts, as the ledger has them", () => {
-    const call = (id: string, attempt: number, starts = 1) =>
-      ({ id, message_id: `m${id}`, attempt, starts }) as unknown as CallReply;
-    const asks = (id: string) => said(`m${id}`, "", { tool_calls: [{ id, name: id, args: {} }] });
-    const messages = [user("a"), asks("x"), result("1", "x"), asks("y"), result("2", "y"), asks("z"), result("3", "z")];
-    const shown = (...calls: CallReply[]) => {
-      const detail = { status: "running", calls, attempts: [{ number: 1, outcome: "died" }, { number: 2 }] };
-      const details = new Map([["a", detail as unknown as TurnReply]]);
-      return show(itemsOf({ ...nothing, messages, turns: [turn("a", "running", 2)], details })).slice(1, -1);
-    };
-    const [x, y, z, line] = ["call: x → ok", "call: y → ok", "call: z → ok", "--- restarted"];
-    expect(shown(call("x", 1), call("y", 2), call("z", 2))).toEqual([x, line, y, z]);
-    expect(shown(call("x", 1), call("y", 2, 2), call("z", 2))).toEqual([x, y, line, z]);
-    expect(shown(call("x", 1), call("y", 1), call("z", 1))).toEqual([x, y, z]);
+  it("draws no line below a turn whose process died and that nothing has taken up yet", () => {
+    const died = { status: "queued", calls: [], attempts: [{ number: 1, outcome: "died" }] } as unknown as TurnReply;
+    const watched = fold(EMPTY, [message("a", user("a")), message("a", said("1", "one"))]);
+    const details = new Map([["a", died]]);
+    expect(show(itemsOf({ ...nothing, turns: [turn("a", "queued")], fold: watched, details }))).toEqual([
+      "user: hi",
+      "assistant: one",
+      "end a",
+    ]);
   });
 
   it("shows last what no server has answered yet", () => {

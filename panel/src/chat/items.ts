@@ -5,7 +5,7 @@ import type { TurnOfConversation, TurnReply } from "../api/schema";
 import type { Fold, FoldedTurn } from "../fold/fold";
 import type { Message, ToolCall, TraceFrame } from "../fold/frames";
 import { showJson } from "../fold/json";
-import { attemptsOf, type Break, breaksOf } from "./breaks";
+import { type Attempts, attemptsOf, breaksOf, lastAttempt } from "./breaks";
 import type { Unsent } from "./courier";
 import type { Sent } from "./outbox";
 import type { CallPlace } from "./toolState";
@@ -29,18 +29,21 @@ export interface Sources {
   unsent: readonly Unsent[];
   /** Details of turns as far as they are known. */
   details: ReadonlyMap<string, TurnReply>;
+  /** What the journal has of turns that the stream told no messages of, by turn. */
+  recorded: ReadonlyMap<string, Attempts>;
 }
 
 const INPUT = "msg-";
+const NONE: Attempts = new Map();
 
-export function itemsOf({ messages: stored, turns: known, fold, sent, unsent, details }: Sources): Item[] {
+export function itemsOf({ messages: stored, turns: known, fold, sent, unsent, details, recorded }: Sources): Item[] {
   const groups = grouped(stored, fold);
   const ids = new Set(known.map((turn) => turn.id));
   const unseen = [...sent, ...waiting(known, sent)];
   const turns = new Set([...groups.keys(), ...ids, ...fold.keys(), ...sent.map((each) => each.turn)]);
   const items = [...turns].flatMap((turn) => {
     const messages = groups.get(turn) ?? [];
-    const spoken = spokenItems(turn, messages, fold.get(turn), details.get(turn));
+    const spoken = spokenItems(turn, messages, fold.get(turn), details.get(turn), recorded.get(turn));
     const end: Item[] = ids.has(turn) || fold.has(turn) ? [{ kind: "end", key: `end-${turn}`, turn }] : [];
     return [...sentItems(turn, messages, unseen), ...spoken, ...end];
   });
@@ -98,9 +101,11 @@ function spokenItems(
   messages: readonly Message[],
   folded: FoldedTurn | undefined,
   detail: TurnReply | undefined,
+  recorded: Attempts | undefined,
 ): Item[] {
-  const breaks: readonly Break[] = breaksOf(detail);
-  const attempts = attemptsOf(messages, folded, detail);
+  const committed = folded?.attempts.size ? folded.attempts : recorded;
+  const breaks = committed ? breaksOf(detail) : [];
+  const attempts = attemptsOf(messages, committed ?? NONE, detail);
   const items: Item[] = [];
   const used = new Set<string>();
   let attempt = 1;
@@ -128,10 +133,10 @@ function spokenItems(
       items.push({ kind: "call", key, turn, message: message.id, call, nth, result, started });
     }
   });
-  if (folded && !folded.ending) divide(folded.attempt);
-  const committed = new Set(messages.map((message) => message.id));
+  divide(lastAttempt(detail));
+  const known = new Set(messages.map((message) => message.id));
   for (const [id, text] of folded?.tokens ?? []) {
-    if (committed.has(id)) continue;
+    if (known.has(id)) continue;
     items.push({ kind: "assistant", key: id, text, live: true, cut: false });
   }
   return items;

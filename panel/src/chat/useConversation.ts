@@ -6,11 +6,13 @@ import type { TurnOfConversation, TurnReply } from "../api/schema";
 import type { Fold } from "../fold/fold";
 import type { LineState } from "../stream/connection";
 import { ask } from "../stream/nudge";
+import { breaksOf } from "./breaks";
 import type { Unsent } from "./courier";
 import { Feed } from "./feed";
 import { type Item, itemsOf } from "./items";
 import { useOutbox } from "./outbox";
 import { currentTurn, detailed, turnsOf } from "./turns";
+import { useRecorded } from "./useRecorded";
 
 /** A line that cannot be opened yet does not keep the stored transcript from being shown. */
 const PATIENCE_MS = 700;
@@ -45,10 +47,11 @@ export function useConversation(id: string, unsent: readonly Unsent[]): Conversa
   const now = currentTurn(known)?.id;
   const details = useTurnsDetails(wanted(known, now));
   const turns = useMemo(() => known.map((turn) => detailed(turn, details.get(turn.id))), [known, details]);
+  const recorded = useRecorded(broken(details, fold));
   const messages = transcript?.messages ?? NONE;
   const items = useMemo(
-    () => itemsOf({ messages, turns, fold, sent, unsent, details }),
-    [messages, turns, fold, sent, unsent, details],
+    () => itemsOf({ messages, turns, fold, sent, unsent, details, recorded }),
+    [messages, turns, fold, sent, unsent, details, recorded],
   );
   const current = turns.find((turn) => turn.id === now);
   useAsking(line === "unfollowed", `${current?.id} ${current?.status}`);
@@ -72,6 +75,13 @@ function useAsking(unfollowed: boolean, turn: string): void {
 /** Of a turn that needed more than one attempt is shown where it went on. */
 function wanted(turns: readonly TurnOfConversation[], current: string | undefined): string[] {
   return turns.filter((turn) => turn.id === current || turn.attempt_count > 1).map((turn) => turn.id);
+}
+
+/** Those that were broken off and that the stream told no messages of: they were over before this page was opened. */
+function broken(details: ReadonlyMap<string, TurnReply>, fold: Fold): string[] {
+  return [...details.values()]
+    .filter((each) => breaksOf(each).length > 0 && !fold.get(each.id)?.attempts.size)
+    .map((each) => each.id);
 }
 
 function useFeed(id: string) {

@@ -2,8 +2,8 @@
 
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useMemo, useSyncExternalStore } from "react";
-import { call } from "../api/client";
-import { ENDED, keys, type Page, query } from "../api/queries";
+import { ENDED, keys } from "../api/queries";
+import { recordedPages } from "../api/records";
 import { reread } from "../api/reread";
 import type { EventReply, TurnReply } from "../api/schema";
 import { Feed } from "../chat/feed";
@@ -14,8 +14,6 @@ import type { Trace } from "./steps";
 
 /** More is not drawn: nobody would find anything in it. */
 export const MOST_TRACES = 4_000;
-const PAGE = "200";
-const MOST_PAGES = 500;
 
 export function useTraces(turn: TurnReply): { traces: readonly Trace[]; error: Error | null } {
   const live = !ENDED.has(turn.status);
@@ -37,14 +35,8 @@ export function useTraces(turn: TurnReply): { traces: readonly Trace[]; error: E
 /** The newest of a turn. The journal is read from its beginning: of a turn without end not all of it. */
 export async function recorded(turn: string, signal: AbortSignal): Promise<Trace[]> {
   let traces: Trace[] = [];
-  let cursor: string | null = null;
-  for (let read = 0; read === 0 || (cursor !== null && read < MOST_PAGES); read += 1) {
-    const asked = query({ kind: "trace", limit: PAGE, cursor: cursor ?? undefined });
-    const page: Page<EventReply> = await call("GET", `api/turns/${encodeURIComponent(turn)}/events${asked}`, {
-      signal,
-    });
-    traces = [...traces, ...page.items.map(ofEvent)].slice(-MOST_TRACES);
-    cursor = page.next;
+  for await (const events of recordedPages(turn, "trace", signal)) {
+    traces = [...traces, ...events.map(ofEvent)].slice(-MOST_TRACES);
   }
   return traces;
 }

@@ -7,11 +7,16 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.acceptance.conftest import ServerProcess
-from tests.acceptance.panel.conftest import Person, conversation_of, send, shows, transcript, until
+from tests.acceptance.conftest import ServerProcess, eventually
+from tests.acceptance.panel.conftest import Person, armed, begun, conversation_of, send, shows, transcript, until
 
 ANSWER = "/say " + " ".join(f"word{n}" for n in range(150)) + "\n\n```python\nx = 'one'\n```\n\n- a\n- b\n\nThe end."
-LONG = "/say " + " ".join(f"word{n}" for n in range(600))
+ANSWERED, THIRD_CALL = "model_call.after:pause", "tool_call.before:pause@3"
+"""Where a server stops and waits for its end: all is said and nothing of it committed; two of four steps are done."""
+
+LONG = "/say " + " ".join(f"word{n}" for n in range(3000))
+"""A minute of it: what is stopped is under way until then."""
+
 JOB = "please do the four-step job"
 HELD = re.compile("(The server does not answer|The agent cannot be reached now)\\. The message is sent again")
 
@@ -35,16 +40,23 @@ def missed(page: Page, server: ServerProcess) -> None:
         expect(page.locator("[data-line=reconnecting]")).to_be_visible()
 
 
+def outline(page: Page) -> list[str]:
+    """What follows what in the log: messages, calls, and the line where a turn went on."""
+    shown = page.locator("[role=log] > [data-kind]")
+    return [str(kind) for kind in shown.evaluate_all("(all) => all.map((each) => each.dataset.kind)")]
+
+
 def under_way(page: Page) -> None:
+    """For what does not end by itself within a minute; see `begun`."""
     expect(page.locator("[data-live=true]")).to_contain_text("word9")
 
 
 def test_a_reload_in_the_middle_of_an_answer_changes_nothing(person: Person) -> None:
     expected = calm(person, ANSWER)
     page = person.say(ANSWER)
-    under_way(page)
+    begun(page)
     page.reload()
-    under_way(page)
+    begun(page)
     until(page, "completed")
     shows(page, expected)
     page.reload()
@@ -68,7 +80,7 @@ def test_a_second_tab_shows_the_same_and_can_stop_it(person: Person) -> None:
 def test_ten_seconds_without_network_are_caught_up(person: Person) -> None:
     expected = calm(person, ANSWER)
     page = person.say(ANSWER)
-    under_way(page)
+    begun(page)
     person.context.set_offline(True)
     expect(page.locator("[data-line=reconnecting]")).to_be_visible()
     assert page.locator("[data-status=failed]").count() == 0
@@ -81,6 +93,7 @@ def test_ten_seconds_without_network_are_caught_up(person: Person) -> None:
 @pytest.mark.both_shapes
 def test_a_killed_server_goes_on_with_the_answer(survivor: Person, mortal: ServerProcess) -> None:
     expected = calm(survivor, ANSWER)
+    armed(mortal, ANSWERED)
     page = survivor.say(ANSWER)
     under_way(page)
     mortal.kill()
@@ -94,14 +107,17 @@ def test_a_killed_server_goes_on_with_the_answer(survivor: Person, mortal: Serve
     send(page, "/say next")
     expect(page.get_by_label("Agent", exact=True).get_by_text("next", exact=True)).to_be_visible()
     expect(divider).to_have_count(1)
+    told = outline(page)
     page.reload()
     until(page, "completed")
     expect(divider).to_have_count(1)
+    assert outline(page) == told
 
 
 @pytest.mark.both_shapes
 def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: Person, mortal: ServerProcess) -> None:
     expected = calm(survivor, JOB)
+    armed(mortal, THIRD_CALL)
     page = survivor.say(JOB)
     expect(page.locator("details[data-state=done]").first).to_be_visible()
     mortal.kill()
@@ -110,14 +126,21 @@ def test_a_killed_server_goes_on_with_the_job_and_no_card_comes_twice(survivor: 
     expect(page.locator("details[data-state]")).to_have_count(4)
     shows(page, expected)
     expect(page.get_by_text("ran before the restart").first).to_be_visible()
-    expect(page.get_by_text("resumed after a restart")).to_be_visible()
+    divider = page.get_by_text("resumed after a restart")
+    expect(divider).to_be_visible()
+    told = outline(page)
+    page.reload()
+    until(page, "completed")
+    expect(divider).to_be_visible()
+    assert outline(page) == told
 
 
 def test_stop_works_after_a_restart(survivor: Person, mortal: ServerProcess) -> None:
     page = survivor.say(LONG)
     under_way(page)
     mortal.kill()
-    mortal.start()
+    missed(page, mortal)
+    mortal.start(PERDURE_DEMO_STEP_SECONDS="600")
     expect(page.locator("[data-line=live]")).to_be_visible()
     page.get_by_label("Message", exact=True).press("Escape")
     until(page, "cancelled")
@@ -127,7 +150,7 @@ def test_stop_works_after_a_restart(survivor: Person, mortal: ServerProcess) -> 
     mortal.kill()
     stop.click()
     expect(page.locator("details[data-state=error]")).to_have_count(0)
-    mortal.start()
+    mortal.start(PERDURE_DEMO_STEP_SECONDS="600")
     until(page, "cancelled")
 
 
@@ -330,6 +353,7 @@ def test_of_two_tabs_that_decide_at_once_one_wins_and_the_other_is_told(person: 
 
     second.route("**/api/approvals/*", hold)
     second.get_by_role("button", name="Deny").click()
+    eventually(lambda: second.title() and held, "the decision is held back")
     page.get_by_role("button", name="Approve", exact=True).click()
     until(page, "completed")
     held[0].continue_()
