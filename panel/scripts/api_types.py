@@ -1,4 +1,5 @@
-"""Writes `src/api/schema.ts` from the server's own description: `python panel/scripts/api_types.py [--check]`."""
+"""Writes `src/api/schema.ts` from the server's own description and its tables of codes, for each of which the page has words:
+`python panel/scripts/api_types.py [--check]`."""
 
 from __future__ import annotations
 
@@ -13,9 +14,15 @@ from fastapi import FastAPI
 
 from perdure.api import documentation
 from perdure.api.app import ROOMS
+from perdure.api.errors import STATUS
+from perdure.turns import FailureCode
 
 TARGET = Path(__file__).parents[1] / "src" / "api" / "schema.ts"
-HEAD = "// Made from the server's OpenAPI description by scripts/api_types.py. Do not edit.\n"
+HEAD = "// Made from the server's OpenAPI description and its tables of codes by scripts/api_types.py. Do not edit.\n"
+CODES: Mapping[str, Any] = {"ErrorCode": {"enum": list(STATUS)}, "FailureCode": {"enum": list(FailureCode)}}
+"""What `code` is in an answer that is an error, and in the error of a turn. Not in the description: a program must not fall over
+one that is new, the page comes with the server whose codes it knows."""
+
 _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
@@ -23,7 +30,7 @@ def described() -> Mapping[str, Any]:
     app = FastAPI(title="Perdure", routes=[route for room in ROOMS for route in room.router.routes])
     documentation.install(app)
     schemas: Mapping[str, Any] = app.openapi()["components"]["schemas"]
-    return schemas
+    return {**schemas, **CODES}
 
 
 def module(schemas: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-// Made from the server's OpenAPI description by scripts/api_types.py. Do not edit.
+// Made from the server's OpenAPI description and its tables of codes by scripts/api_types.py. Do not edit.
 
 export interface AcceptedReply {
   conversation: string;
@@ -195,6 +195,8 @@ export interface DecisionRequest {
   value?: unknown;
 }
 
+export type ErrorCode = "BAD_REQUEST" | "IDEMPOTENCY_KEY_REUSED" | "AMBIGUOUS_RESUME" | "UNAUTHORIZED" | "FORBIDDEN" | "NOT_FOUND" | "METHOD_NOT_ALLOWED" | "TURN_IN_PROGRESS" | "TURN_NOT_RESUMABLE" | "TURN_NOT_PARKED" | "APPROVAL_UNKNOWN" | "APPROVAL_DECIDED" | "FORK_POINT_GONE" | "AGENT_IN_USE" | "TOO_LARGE" | "NOT_READY" | "AGENT_UNAVAILABLE" | "STORAGE_ERROR" | "STORAGE_FULL" | "INTERNAL";
+
 export interface ErrorEnvelope {
   code: string;
   message: string;
@@ -215,6 +217,8 @@ export interface EventReply {
   at: string;
   data: Record<string, unknown>;
 }
+
+export type FailureCode = "MODEL_UNAVAILABLE" | "RECURSION_LIMIT" | "TOOL_FAILURE" | "AGENT_FAILURE" | "ATTEMPTS_EXHAUSTED" | "OWNER_DIED" | "STATE_TYPE_NOT_ALLOWED" | "LIMIT_REACHED" | "OUTCOME_UNKNOWN" | "TURN_NOT_RESUMABLE";
 
 export interface ForkFrom {
   message?: string | null;

@@ -1,6 +1,8 @@
 import { Link } from "wouter";
 import { ApiError } from "../api/client";
+import { faultOf } from "../words/faults";
 import { useWords } from "../words/words";
+import { FaultText } from "./FaultText";
 
 export function Failed({ retry }: { retry: () => void }) {
   const t = useWords();
@@ -16,22 +18,26 @@ export function Failed({ retry }: { retry: () => void }) {
 
 export function NotFound() {
   const t = useWords();
+  return <Nothing why={t.app.notFound} href="/" way={t.app.toChat} />;
+}
+
+/** Why there is nothing where a person looks, and a way on. */
+export function Nothing({ why, href, way }: { why: string; href: string; way: string }) {
   return (
-    <div className="empty">
-      <p>{t.app.notFound}</p>
-      <Link href="/">{t.app.toChat}</Link>
+    <div className="empty" role="status">
+      <h1>{why}</h1>
+      <Link href={href}>{way}</Link>
     </div>
   );
 }
 
-/** What the server said, or that it said nothing. */
+/** What the server answered, or that it did not. */
 export function ErrorText({ error }: { error: Error | null }) {
   const t = useWords();
   if (!error) return null;
-  const unreachable = error instanceof ApiError && error.code === "UNREACHABLE";
   return (
     <p className="error" role="alert">
-      {unreachable ? t.app.unreachable : error.message}
+      <FaultText fault={faultOf(error, t)} />
     </p>
   );
 }

@@ -2,7 +2,7 @@ import { ApiError } from "../api/client";
 import { ACTIVE, useAgents, useMe } from "../api/queries";
 import { Awaiting } from "../app/Awaiting";
 import { useEscape } from "../app/escape";
-import { Refused } from "../app/Failed";
+import { Nothing, Refused } from "../app/Failed";
 import { ReachContext, useReach } from "../app/reach";
 import { useWords } from "../words/words";
 import { Announcer } from "./Announcer";
@@ -29,8 +29,9 @@ export function Conversation({ id }: { id: string }) {
   const atEnd = branching.points.get(null);
   const { transcript, error, line, current, detail } = told;
   const reach = useReach(transcript?.agent, transcript?.reach);
-  if (line === "gone" || (error instanceof ApiError && error.status === 404)) {
-    return <p className="empty">{t.chat.gone}</p>;
+  if (line === "gone" || line === "missing" || (error instanceof ApiError && error.status === 404)) {
+    const seen = line === "gone" || transcript !== undefined;
+    return <Nothing why={seen ? t.chat.gone : t.chat.missing} href="/" way={t.app.toChat} />;
   }
   return (
     <ReachContext value={reach}>

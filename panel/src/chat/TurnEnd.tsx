@@ -1,7 +1,9 @@
 import type { TurnSummary } from "../api/schema";
 import { ErrorText } from "../app/Failed";
+import { FaultText } from "../app/FaultText";
 import { Held } from "../app/Held";
 import { useAway } from "../app/reach";
+import { failureOf } from "../words/faults";
 import { ahead, count } from "../words/figures";
 import { visible } from "../words/visible";
 import { useWords } from "../words/words";
@@ -53,7 +55,11 @@ function Notice({ turn }: { turn: TurnSummary }) {
   return (
     <div className={styles.notice} data-bad role="alert">
       <strong>{turn.status === "failed" ? t.chat.failedNotice : t.chat.interruptedNotice}</strong>
-      {turn.error && <p>{visible(turn.error.message)}</p>}
+      {turn.error && (
+        <p>
+          <FaultText fault={failureOf(turn.error, t)} />
+        </p>
+      )}
       {turn.error && (
         <code>
           {turn.error.code}

@@ -12,7 +12,7 @@ describe("the indicator", () => {
     },
   );
 
-  it.each<LineState>(["connecting", "reconnecting", "restarting", "waiting", "signed-out", "gone"])(
+  it.each<LineState>(["connecting", "reconnecting", "restarting", "waiting", "signed-out", "gone", "missing"])(
     "tells first that the line is %s: nobody knows of the agent then",
     (line) => expect(lineShown(line, "unreachable")).toBe(line),
   );

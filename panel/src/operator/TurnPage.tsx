@@ -3,13 +3,14 @@ import { ApiError } from "../api/client";
 import { useTurn } from "../api/queries";
 import { AgentAway } from "../app/AgentAway";
 import { Awaiting } from "../app/Awaiting";
-import { NotFound, Refused } from "../app/Failed";
+import { Nothing, Refused } from "../app/Failed";
+import { FaultText } from "../app/FaultText";
 import { ReachContext, useReach } from "../app/reach";
 import { StatusPill } from "../app/StatusDot";
 import { useTitle } from "../app/useTitle";
 import { LongText } from "../chat/LongText";
 import { showJson } from "../fold/json";
-import { visible } from "../words/visible";
+import { failureOf } from "../words/faults";
 import { useWords } from "../words/words";
 import { Attempts } from "./Attempts";
 import { Calls } from "./Calls";
@@ -26,7 +27,9 @@ export default function TurnPage({ id }: { id: string }) {
   useTitle(`${t.turns.turn} ${id.slice(0, 8)}`);
   const { data: turn, error, failureReason } = useTurn(id);
   const reach = useReach(turn?.agent);
-  if (error instanceof ApiError && error.status === 404) return <NotFound />;
+  if (error instanceof ApiError && error.status === 404) {
+    return <Nothing why={turn ? t.turns.gone : t.turns.missing} href="/turns" way={t.turns.allTurns} />;
+  }
   if (!turn) return error ? <Refused error={error} /> : <Awaiting why={failureReason} />;
   return (
     <ReachContext value={reach}>
@@ -42,7 +45,7 @@ export default function TurnPage({ id }: { id: string }) {
         </header>
         {turn.error && (
           <p className={styles.failure}>
-            <strong>{turn.error.code}</strong> {visible(turn.error.message)}
+            <code>{turn.error.code}</code> <FaultText fault={failureOf(turn.error, t)} />
           </p>
         )}
         <TurnFacts turn={turn} />

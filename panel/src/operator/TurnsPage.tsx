@@ -45,7 +45,9 @@ export default function TurnsPage() {
       <Refused error={error} />
       {!data && !error && <Awaiting why={failureReason} />}
       <TurnsTable turns={turns} paused={paused} />
-      {data && turns.length === 0 && <Nothing filtered={Object.values(filters).some(Boolean)} />}
+      {(data || error) && turns.length === 0 && (
+        <None read={data !== undefined} filtered={Object.values(filters).some(Boolean)} />
+      )}
       {hasNextPage && (
         <button
           type="button"
@@ -60,11 +62,12 @@ export default function TurnsPage() {
   );
 }
 
-function Nothing({ filtered }: { filtered: boolean }) {
+/** `read`: there are none; else what is looked for was refused. */
+function None({ read, filtered }: { read: boolean; filtered: boolean }) {
   const t = useWords();
   return (
     <div className="empty">
-      <p>{filtered ? t.turns.none : t.turns.nothingYet}</p>
+      {read && <p>{filtered ? t.turns.none : t.turns.nothingYet}</p>}
       {filtered && <Link href="/turns">{t.turns.allTurns}</Link>}
     </div>
   );

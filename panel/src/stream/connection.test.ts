@@ -121,7 +121,7 @@ describe("a line", () => {
   it("ends for good at 404", async () => {
     const script = new Script([() => new Response("", { status: 404 })]);
     await vi.advanceTimersByTimeAsync(60_000);
-    expect(script.states).toEqual(["connecting", "gone"]);
+    expect(script.states).toEqual(["connecting", "missing"]);
     await script.stop();
   });
 

@@ -4,7 +4,8 @@ import { backoffMs, pause } from "./backoff";
 import { readEvents, type SseEvent, type SseReader } from "./sse";
 
 /** `connecting`: the first time. `catching-up`: it stands, and what was missed comes in. `unfollowed`: the server has waited long
- * enough for the end of a turn, which goes on; it is asked again when somebody wants to know. */
+ * enough for the end of a turn, which goes on; it is asked again when somebody wants to know. `gone`: it was told that what is
+ * watched was deleted. `missing`: there is nothing to watch, whether there ever was or not. */
 export type LineState =
   | "connecting"
   | "catching-up"
@@ -14,7 +15,8 @@ export type LineState =
   | "waiting"
   | "signed-out"
   | "unfollowed"
-  | "gone";
+  | "gone"
+  | "missing";
 
 export interface LineOwner {
   /** The id to continue after; undefined from the start. */
@@ -40,7 +42,7 @@ export const CATCHING_UP_MS = 1_000;
 /** A line that was silent for longer is made anew when the person looks at the page again. */
 export const STALE_MS = 25_000;
 
-type Outcome = "again" | "yielded" | "restarting" | "signed-out" | "unfollowed" | "gone";
+type Outcome = "again" | "yielded" | "restarting" | "signed-out" | "unfollowed" | "gone" | "missing";
 
 /** A person may sign in again in another tab: this one is to find out. */
 export const SIGNED_OUT_MS = 5_000;
@@ -56,7 +58,7 @@ export async function keepConnected(options: LineOptions): Promise<void> {
     });
     const outcome = await attempt.run();
     if (signal.aborted) return;
-    if (outcome === "gone") {
+    if (outcome === "gone" || outcome === "missing") {
       owner.tell(outcome);
       return;
     }
@@ -164,6 +166,6 @@ function lastWordOf(event: SseEvent | undefined): Outcome {
 function refusal(response: Response): Outcome | null {
   if (response.ok) return null;
   if (response.status === 401 || response.status === 403) return "signed-out";
-  if (response.status === 404 || response.status === 410) return "gone";
+  if (response.status === 404 || response.status === 410) return "missing";
   return response.status === 503 ? "restarting" : "again";
 }

@@ -29,6 +29,7 @@ export const de: Words = {
       agent: "Der Agent ist gerade nicht erreichbar. Er wird weiter gefragt; was du getan hast, zählt einmal.",
     },
     unreachable: "Der Server ist nicht erreichbar. Nichts wurde geändert.",
+    refused: (code) => `Das wurde abgelehnt: ${code}.`,
     notFound: "Hier ist nichts.",
     toChat: "Zurück zum Chat",
     untitled: "Ohne Titel",
@@ -36,6 +37,46 @@ export const de: Words = {
     copy: "Kopieren",
     copied: "Kopiert",
     download: "Herunterladen",
+  },
+  errors: {
+    BAD_REQUEST: "So, wie es gesendet wurde, nimmt der Server das nicht an.",
+    IDEMPOTENCY_KEY_REUSED: "Das wurde schon mit anderen Worten gesendet. Nichts wurde geändert; sende es noch einmal.",
+    AMBIGUOUS_RESUME: "Mehrere Fragen sind offen. Beantworte jede auf ihrer Karte.",
+    UNAUTHORIZED: "Dieser Browser ist nicht angemeldet. Öffne den Link, den der Server beim Start ausgibt.",
+    FORBIDDEN: "Das darfst du nicht.",
+    NOT_FOUND: "Das, worum es geht, gibt es nicht oder nicht mehr.",
+    METHOD_NOT_ALLOWED:
+      "Der Server nimmt das nicht an. Lade die Seite neu: Vielleicht läuft inzwischen eine andere Fassung des Servers.",
+    TURN_IN_PROGRESS: "Ein Lauf dieses Gesprächs ist aktiv. Warte auf sein Ende oder stoppe ihn zuerst.",
+    TURN_NOT_RESUMABLE: "Es gibt nichts fortzusetzen.",
+    TURN_NOT_PARKED: "Dieser Lauf wartet auf keine Antwort mehr.",
+    APPROVAL_UNKNOWN: "Diese Frage gibt es nicht mehr, oder sie ist nicht für dich.",
+    APPROVAL_DECIDED: "Diese Frage ist schon beantwortet oder braucht keine Antwort mehr.",
+    FORK_POINT_GONE:
+      "Womit ein Zweig hier beginnen würde, ist zu alt und wurde entfernt. Zweige bei einer späteren Nachricht ab.",
+    AGENT_IN_USE: "Der Agent ist da und kann nicht vergessen werden. Beende ihn zuerst.",
+    TOO_LARGE: "Das ist zu groß. Nichts wurde angenommen.",
+    NOT_READY: "Der Server startet oder fährt herunter. Nichts wurde geändert; versuche es gleich noch einmal.",
+    AGENT_UNAVAILABLE: "Der Agent kann gerade nicht gefragt werden. Versuche es gleich noch einmal.",
+    STORAGE_ERROR: "Die Datenbank des Servers ist gerade nicht benutzbar. Nichts wurde angenommen.",
+    STORAGE_FULL:
+      "Die Platte des Servers ist voll. Nichts wurde angenommen; versuche es noch einmal, sobald sie Platz hat.",
+    INTERNAL: "Der Server ist daran gescheitert. Sein Protokoll hat die Einzelheiten.",
+  },
+  failures: {
+    MODEL_UNAVAILABLE: "Das Modell gab keine Antwort.",
+    RECURSION_LIMIT: "Der Lauf hat seine Grenze der Schritte erreicht. „Weiter“ gibt ihm mehr.",
+    TOOL_FAILURE: "Ein Werkzeug hat den Lauf beendet.",
+    AGENT_FAILURE: "Der Agent konnte nicht weiter.",
+    ATTEMPTS_EXHAUSTED:
+      "Er wurde zu oft neu begonnen und kam nicht weiter. Sieh dir seine Versuche an, bevor du ihn fortsetzt.",
+    OWNER_DIED:
+      "Der Prozess, der daran arbeitete, ist beendet, und Läufe dieses Agenten warten dann auf einen Menschen. Setze ihn fort.",
+    STATE_TYPE_NOT_ALLOWED: "Der Zustand des Graphen hat einen Wert von einem Typ, der nicht gespeichert werden darf.",
+    LIMIT_REACHED: "Der Lauf hat eine Grenze erreicht, die ihm gesetzt war. „Weiter“ gibt ihm ein frisches Budget.",
+    OUTCOME_UNKNOWN:
+      "Ein Aufruf wurde begonnen, und niemand weiß, was daraus wurde. Er wird nicht ein zweites Mal ausgeführt.",
+    TURN_NOT_RESUMABLE: "Eine spätere Nachricht ging ohne ihn weiter. Sende seine Nachricht noch einmal als neue.",
   },
   line: {
     connecting: "verbindet",
@@ -49,6 +90,7 @@ export const de: Words = {
     disconnected: "NATS getrennt",
     unfollowed: "nicht verfolgt",
     gone: "gelöscht",
+    missing: "nicht gefunden",
   },
   status: {
     waiting: "wartet",
@@ -145,6 +187,7 @@ export const de: Words = {
     usage: (input, output) => `${input} Token hinein, ${output} heraus`,
     jump: "Zum Neuesten",
     gone: "Dieses Gespräch wurde gelöscht.",
+    missing: "Unter dieser Adresse gibt es kein Gespräch, oder keines, das du sehen darfst.",
     foreign: (owner) =>
       `Dieses Gespräch gehört ${owner}. Du kannst entscheiden, stoppen und fortsetzen, aber nicht schreiben.`,
     state: "Zustand",
@@ -239,6 +282,8 @@ export const de: Words = {
     none: "Kein Lauf ist so.",
     nothingYet: "Noch kein Lauf. Mit jeder Nachricht, die gesendet wird, beginnt einer.",
     allTurns: "Alle Läufe zeigen",
+    gone: "Dieser Lauf wurde mit seinem Gespräch gelöscht.",
+    missing: "Unter dieser Adresse gibt es keinen Lauf, oder keinen, den du sehen darfst.",
     filters: "Filter",
     onlyStatus: (status, count) => `${count} ${status}`,
     pause: "Anhalten",
@@ -324,6 +369,7 @@ export const de: Words = {
     why: "Grund",
     reasons: {
       agent_failed: "der Agent ist gescheitert",
+      attempt_cap: "zu viele Versuche",
       attempts_exhausted: "zu viele Versuche ohne Fortschritt",
       empty_input: "der Graph nimmt nichts von der Eingabe",
       identical_call_limit: "immer wieder derselbe Aufruf",
@@ -341,6 +387,7 @@ export const de: Words = {
       state_rejected: "der Zustand des Graphen nahm einen Wert nicht",
       state_type_not_allowed: "ein Typ, der nicht gespeichert werden darf",
       subgraph_recursion_limit: "Grenze der Schritte in einem Teil des Graphen",
+      superseded: "eine spätere Nachricht ging ohne ihn weiter",
       system_prompt_unreadable: "die Systemanweisung ist nicht lesbar",
       time_limit: "Grenze der Zeit",
       token_limit: "Grenze der Token",

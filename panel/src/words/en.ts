@@ -1,5 +1,7 @@
 /** Every string of the page. Another language is another object of the same type. */
 
+import type { ErrorCode, FailureCode } from "../api/schema";
+
 export const en = {
   name: "English",
   locale: "en",
@@ -29,6 +31,7 @@ export const en = {
       agent: "The agent cannot be reached now. It is asked again until it can be; what you did counts once.",
     },
     unreachable: "The server cannot be reached. Nothing was changed.",
+    refused: (code: string) => `It was refused: ${code}.`,
     notFound: "There is nothing here.",
     toChat: "Back to the chat",
     untitled: "Untitled",
@@ -37,6 +40,42 @@ export const en = {
     copied: "Copied",
     download: "Download",
   },
+  /** What went wrong, by the server's code; where they tell more its own words stand below. */
+  errors: {
+    BAD_REQUEST: "The server does not take this as it was sent.",
+    IDEMPOTENCY_KEY_REUSED: "This was sent before with other words. Nothing was changed; send it once more.",
+    AMBIGUOUS_RESUME: "Several questions are open. Answer each on its card.",
+    UNAUTHORIZED: "This browser is not signed in. Open the link that the server prints when it starts.",
+    FORBIDDEN: "You may not do this.",
+    NOT_FOUND: "What this is about is not there, or not any more.",
+    METHOD_NOT_ALLOWED: "The server does not take this. Reload the page: another version of the server may run by now.",
+    TURN_IN_PROGRESS: "A turn of this conversation is active. Wait for its end, or stop it first.",
+    TURN_NOT_RESUMABLE: "There is nothing to resume.",
+    TURN_NOT_PARKED: "This turn waits for no answer any more.",
+    APPROVAL_UNKNOWN: "This question is not there any more, or not for you.",
+    APPROVAL_DECIDED: "This question was answered already, or needs no answer any more.",
+    FORK_POINT_GONE: "What a branch would begin with here is too old and was removed. Branch off at a later message.",
+    AGENT_IN_USE: "The agent is there, and cannot be forgotten. Stop it first.",
+    TOO_LARGE: "This is too large. Nothing was accepted.",
+    NOT_READY: "The server is starting or shutting down. Nothing was changed; try again in a moment.",
+    AGENT_UNAVAILABLE: "The agent cannot be asked now. Try again in a moment.",
+    STORAGE_ERROR: "The server’s database cannot be used now. Nothing was accepted.",
+    STORAGE_FULL: "The server’s disk is full. Nothing was accepted; try again once it has space.",
+    INTERNAL: "The server failed at this. Its log has the details.",
+  } satisfies Record<ErrorCode, string>,
+  /** Why a turn failed, in the same way. */
+  failures: {
+    MODEL_UNAVAILABLE: "The model gave no answer.",
+    RECURSION_LIMIT: "The turn has reached its limit of steps. Continue gives it more.",
+    TOOL_FAILURE: "A tool ended the turn.",
+    AGENT_FAILURE: "The agent could not go on.",
+    ATTEMPTS_EXHAUSTED: "It was begun again too often and got no further. Look at its attempts before you resume it.",
+    OWNER_DIED: "The process that worked on it ended, and this agent’s turns then wait for a person. Resume it.",
+    STATE_TYPE_NOT_ALLOWED: "The graph’s state holds a value of a type that may not be stored.",
+    LIMIT_REACHED: "The turn has reached a limit that was set for it. Continue gives it a fresh budget.",
+    OUTCOME_UNKNOWN: "A call was started, and nobody knows what came of it. It is not run a second time.",
+    TURN_NOT_RESUMABLE: "A later message went on without it. Send its message again as a new one.",
+  } satisfies Record<FailureCode, string>,
   line: {
     connecting: "connecting",
     "catching-up": "catching up",
@@ -49,6 +88,7 @@ export const en = {
     disconnected: "NATS disconnected",
     unfollowed: "not followed",
     gone: "deleted",
+    missing: "not found",
   },
   status: {
     waiting: "waiting",
@@ -145,6 +185,7 @@ export const en = {
     usage: (input: string, output: string) => `${input} tokens in, ${output} out`,
     jump: "To the newest",
     gone: "This conversation was deleted.",
+    missing: "There is no conversation at this address, or none that you may see.",
     foreign: (owner: string) =>
       `This conversation is ${owner}’s. You can decide, stop and resume; messages are theirs.`,
     state: "State",
@@ -239,6 +280,8 @@ export const en = {
     none: "No turn is like this.",
     nothingYet: "No turn yet. One begins with each message that is sent.",
     allTurns: "Show all turns",
+    gone: "This turn was deleted with its conversation.",
+    missing: "There is no turn at this address, or none that you may see.",
     filters: "Filters",
     onlyStatus: (status: string, count: string) => `${count} ${status}`,
     pause: "Pause",
@@ -325,6 +368,7 @@ export const en = {
     /** Stable names of the server; a new one is shown as it is. */
     reasons: {
       agent_failed: "the agent failed",
+      attempt_cap: "too many attempts",
       attempts_exhausted: "too many attempts without progress",
       empty_input: "the graph takes nothing of the input",
       identical_call_limit: "the same call again and again",
@@ -342,6 +386,7 @@ export const en = {
       state_rejected: "the graph’s state refused a value",
       state_type_not_allowed: "a type that may not be stored",
       subgraph_recursion_limit: "limit of steps in a part of the graph",
+      superseded: "a later message went on without it",
       system_prompt_unreadable: "the system prompt cannot be read",
       time_limit: "limit of time",
       token_limit: "limit of tokens",

@@ -51,7 +51,9 @@ def create_app(
 ) -> ASGIApp:
     """The application for one server. `streams` is aborted by the caller at shutdown; `statistics` feeds `/metrics`."""
     services = Services(agents, access, streams, Metrics(streams), statistics)
-    return _gated(settings, services, [*panel.routes(), *(route for room in ROOMS for route in room.router.routes)])
+    rooms = (route for room in ROOMS for route in room.router.routes)
+    elsewhere = pages.Elsewhere("/{path:path}", panel.elsewhere(), include_in_schema=False)
+    return _gated(settings, services, [*panel.routes(), *rooms, elsewhere])
 
 
 def create_health_app(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Match, Route
 from starlette.types import Scope
 
 from perdure.api.auth import session_cookie
@@ -61,6 +62,14 @@ def page(title: str, text: str, status: int = 200) -> HTMLResponse:
 
 def refused_page() -> HTMLResponse:
     return page("Please sign in", _REFUSED, 401)
+
+
+class Elsewhere(Route):
+    """The last of all routes: what a person's browser opens outside the API and nothing else answers. Programs get the envelope."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        asked = scope["type"] == "http" and scope["method"] == "GET" and wants_page(scope)
+        return super().matches(scope) if asked else (Match.NONE, {})
 
 
 def wants_page(scope: Scope) -> bool:

@@ -6,7 +6,7 @@ relative, so that it works under any prefix a proxy takes off; a deep link gets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -68,6 +68,18 @@ def routes(built: Path = BUILT) -> Sequence[BaseRoute]:
     files = _Files(built)
     pages = [Route(path, files.page, include_in_schema=False) for path in PATHS]
     return [*pages, Route("/assets/{name}", files.asset, include_in_schema=False)]
+
+
+def elsewhere(built: Path = BUILT) -> Callable[[Request], Awaitable[Response]]:
+    """What a person gets at an address that nothing is at: the page all the same, which says so and leads on; with a 404."""
+    files = _Files(built)
+
+    async def page(request: Request) -> Response:
+        answer = await files.page(request)
+        answer.status_code = 404
+        return answer
+
+    return page
 
 
 class _Files:

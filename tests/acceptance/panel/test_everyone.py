@@ -72,6 +72,9 @@ def views(person: Person) -> Iterator[Page]:
     page.get_by_role("button", name=re.compile("^(Continue|Weiter)$")).click()
     expect(page.get_by_role("dialog")).to_be_visible()
     yield page
+    person.open("/c/nothing")
+    expect(page.locator("main [role=status] a")).to_be_visible()
+    yield page
 
 
 def strings(language: str) -> set[str]:
@@ -147,7 +150,7 @@ def test_the_keyboard_is_enough(person: Person) -> None:
     page.get_by_role("dialog").press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(menu).to_be_focused()
-    field.fill("please do the four-step job")
+    field.fill("/say " + "word " * 3_000)
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     page.keyboard.press("Escape")
@@ -184,6 +187,12 @@ def test_the_page_speaks_the_browser_s_language_and_keeps_what_was_chosen(person
     page = person.open("/")
     expect(page.get_by_role("button", name="Senden")).to_be_visible()
     assert page.locator("html").get_attribute("lang") == "de"
+    loop = person.server.say("/loop")
+    person.server.until(loop["turn"], "failed")
+    person.open(f"/c/{loop['conversation']}")
+    why = page.locator("[data-bad]")
+    expect(why).to_contain_text("Der Lauf hat seine Grenze der Schritte erreicht.")
+    expect(why.locator("[lang=en]")).to_contain_text("its limit is")
     page.get_by_label("Sprache").select_option("en")
     page.reload()
     expect(page.get_by_role("button", name="Send")).to_be_visible()

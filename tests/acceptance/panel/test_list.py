@@ -63,6 +63,23 @@ def test_a_conversation_is_deleted_after_a_question(titled: Person) -> None:
     page.wait_for_url(f"{titled.address}/")
     expect(second.get_by_text("This conversation was deleted.")).to_be_visible()
     eventually(lambda: titled.server.get(f"/api/conversations/{gone}").status_code == 404, "it is deleted")
+    second.reload()
+    expect(second.get_by_text("There is no conversation at this address")).to_be_visible()
+
+
+def test_an_address_of_nothing_says_so_and_leads_on(person: Person) -> None:
+    for path, told, way, there in (
+        ("/c/nothing", "There is no conversation at this address, or none that you may see.", "Back to the chat", "/"),
+        ("/turns/nothing", "There is no turn at this address, or none that you may see.", "Show all turns", "/turns"),
+        ("/turns?status=nothing", "The server does not take this as it was sent.", "Show all turns", "/turns"),
+        ("/turns?agent=nothing", "No turn is like this.", "Show all turns", "/turns"),
+        ("/turns/nothing/at/all", "There is nothing here.", "Back to the chat", "/"),
+    ):
+        page = person.open(path)
+        expect(page.get_by_role("main").get_by_text(told)).to_be_visible()
+        page.get_by_role("link", name=way).click()
+        page.wait_for_url(f"{person.address}{there}")
+    assert "must be one of waiting, queued" in person.open("/turns?status=nothing").get_by_role("alert").inner_text()
 
 
 @pytest.mark.proof
@@ -90,8 +107,11 @@ def test_a_dot_tells_of_what_runs_waits_and_failed(person: Person) -> None:
     row = person.page.locator("li[data-here=true]")
     person.say("restart the service")
     expect(row.get_by_role("img", name="waiting for you")).to_be_visible()
-    person.say("please do the four-step job")
+    person.say("/say " + "word " * 3_000)
     expect(row.get_by_role("img", name="running")).to_be_visible()
+    person.page.keyboard.press("Escape")
+    until(person.page, "cancelled")
+    person.say("/say done")
     until(person.page, "completed")
     expect(row.get_by_role("img")).to_have_count(0)
     person.say("/loop")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 
-from tests.acceptance.conftest import ServerProcess
-from tests.acceptance.panel.conftest import Person, new_server, served, until
+from tests.acceptance.conftest import ServerProcess, eventually
+from tests.acceptance.panel.conftest import Person, armed, new_server, served, until
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +112,7 @@ def test_a_turn_is_drawn_while_it_runs_and_the_same_after_its_end(person: Person
 def test_a_turn_whose_process_died_is_driven_again_by_a_person_and_shows_why(
     survivor: Person, mortal: ServerProcess
 ) -> None:
+    armed(mortal, "tool_call.before:pause@3")
     page = survivor.say("please do the four-step job")
     expect(page.locator("details[data-state=done]").first).to_be_visible()
     mortal.kill()
@@ -133,7 +134,7 @@ def test_a_turn_whose_process_died_is_driven_again_by_a_person_and_shows_why(
 
 @pytest.mark.proof
 def test_a_turn_is_cancelled_after_a_question(person: Person) -> None:
-    said = person.server.say(f"/say {'word ' * 600}")
+    said = person.server.say(f"/say {'word ' * 3_000}")
     page = person.open(f"/turns/{said['turn']}")
     page.get_by_role("button", name="Cancel the turn").click()
     page.get_by_role("dialog").get_by_role("button", name="Keep it").click()
@@ -160,11 +161,11 @@ def test_a_turn_at_its_step_limit_is_continued(person: Person) -> None:
     page = person.say("/loop")
     until(page, "failed")
     ticks = page.locator("details[data-state=done]")
-    before = ticks.count()
+    shown, done = ticks.count(), len(person.server.effect_lines())
     page.get_by_role("button", name="Continue").click()
-    expect(page.locator("header .pill[data-status=running]")).to_be_visible()
+    eventually(lambda: len(person.server.effect_lines()) > done, "it goes on")
+    expect(ticks).not_to_have_count(shown)
     until(page, "failed")
-    assert len(person.server.effect_lines()) > before
 
 
 def test_the_inbox_has_everything_that_waits_and_empties(person: Person) -> None:
@@ -193,7 +194,9 @@ def test_what_was_deleted_leaves_every_view(person: Person) -> None:
     assert person.server.request("DELETE", f"/api/conversations/{asked['conversation']}?cancel=1").status_code == 204
     for page in (inbox, turns):
         expect(page.locator(link)).to_have_count(0)
-    expect(turn.get_by_text("There is nothing here.")).to_be_visible()
+    expect(turn.get_by_text("This turn was deleted with its conversation.")).to_be_visible()
+    turn.reload()
+    expect(turn.get_by_text("There is no turn at this address")).to_be_visible()
 
 
 def test_the_server_s_state_is_told(person: Person) -> None:

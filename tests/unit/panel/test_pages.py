@@ -9,7 +9,8 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 
-from perdure.panel.pages import routes
+from perdure.api.pages import Elsewhere
+from perdure.panel.pages import elsewhere, routes
 
 INDEX = (
     '<!doctype html><meta name="perdure-root" content="./"><script type="module" src="./assets/index-abc.js"></script>'
@@ -29,7 +30,8 @@ def built(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def client(built: Path) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=Starlette(routes=list(routes(built))))
+    app = Starlette(routes=[*routes(built), Elsewhere("/{path:path}", elsewhere(built))])
+    transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://page") as client:
         yield client
 
@@ -68,6 +70,23 @@ async def test_nothing_but_the_build_s_assets_is_handed_out(client: httpx2.Async
 
 async def test_the_api_s_paths_are_not_the_page_s(client: httpx2.AsyncClient) -> None:
     assert (await client.get("/api/nothing")).status_code == 404
+
+
+@pytest.mark.parametrize(("path", "up"), [("/nonsense", "./"), ("/c/", "../"), ("/turns/abc/steps", "../../")])
+async def test_a_person_at_an_address_of_nothing_gets_the_page_and_a_program_does_not(
+    client: httpx2.AsyncClient, path: str, up: str
+) -> None:
+    shown = await client.get(path, headers={"Accept": "text/html,*/*"})
+    assert shown.status_code == 404
+    assert f'src="{up}assets/index-abc.js"' in shown.text
+    assert "default-src 'self'" in shown.headers["content-security-policy"]
+    for told in (
+        await client.get(path),
+        await client.post(path, headers={"Accept": "text/html"}),
+        await client.get(f"/api{path}", headers={"Accept": "text/html"}),
+    ):
+        assert told.status_code == 404
+        assert "assets" not in told.text
 
 
 async def test_without_a_build_the_page_says_what_builds_it(client: httpx2.AsyncClient, built: Path) -> None:
