@@ -177,12 +177,12 @@ async def test_a_gateway_that_starts_again_waits_on_for_what_it_gave_out(scene: 
 
 
 async def test_a_turn_is_followed_no_more_after_its_time_and_a_later_end_still_lands(scene: Scene) -> None:
-    seen = await scene.gateway(deadline_seconds=0.3)
+    seen = await scene.gateway(deadline_seconds=1.0)
     scene.world.hold("model")
     accepted = await seen.port.send("hello")
     async with seen.port.watching(accepted.conversation) as watcher:
         frames = await watcher.to_the_end()
-    assert frames[-1] == Unfollowed(accepted.conversation, accepted.turn, 0.3)
+    assert frames[-1] == Unfollowed(accepted.conversation, accepted.turn, 1.0)
     scene.world.let("model")
     await scene.ended(accepted.turn)
 

@@ -25,11 +25,14 @@ from perdure.transport.local import LocalTransport
 from perdure.transport.nats.names import Names
 from perdure.transport.nats.wire import decode, encode
 from perdure.turns import Accepted
+from tests.conformance.apart import UNHURRIED
+from tests.servers.process import LIMIT_SECONDS
 from tests.unit.engine.graphs import World
 from tests.unit.engine.graphs import agent as scripted
 from tests.unit.engine.house import ME, House, hosted, make_house
 
-WAIT_SECONDS = 0.6
+IN_VAIN_SECONDS = 0.6
+"""For who waits for nothing: long enough to ask a second time."""
 
 
 @dataclass
@@ -169,12 +172,14 @@ class Desk:
         gone = asyncio.Event()
         stop = self.directory.observe(lambda name, reach: gone.set())
         self.directory.unanswered(agent)
-        await asyncio.wait_for(gone.wait(), 60)
+        await asyncio.wait_for(gone.wait(), LIMIT_SECONDS)
         stop()
 
 
 @asynccontextmanager
-async def open_desk(folder: Path, *names: str, default: str | None = None, met: bool = True) -> AsyncIterator[Desk]:
+async def open_desk(
+    folder: Path, *names: str, default: str | None = None, met: bool = True, wait_seconds: float = LIMIT_SECONDS
+) -> AsyncIterator[Desk]:
     names = names or ("agent",)
     local, clock = LocalTransport(), SystemClock()
     asks = DeskAsks()
@@ -199,7 +204,8 @@ async def open_desk(folder: Path, *names: str, default: str | None = None, met: 
             directory,
             waiting=waiting,
             feed=feed,
-            wait_seconds=WAIT_SECONDS,
+            wait_seconds=wait_seconds,
+            times=UNHURRIED,
             draining=lambda: desk.draining,
         )
         desk = Desk(port, asks, replica, local, directory, feed, waiting, houses, worlds)
@@ -218,7 +224,7 @@ async def _meet(directory: Directory, names: tuple[str, ...]) -> None:
     met = asyncio.Event()
     stop = directory.observe(lambda name, reach: met.set() if set(names) <= set(directory.reaches()) else None)
     await directory.connected()
-    await asyncio.wait_for(met.wait(), 60)
+    await asyncio.wait_for(met.wait(), LIMIT_SECONDS)
     stop()
 
 

@@ -21,7 +21,9 @@ from perdure.replication import Position, Reach
 from perdure.store.base import LeasedAttempt
 from perdure.transport.nats.wire import LEAVING, News
 from perdure.turns import Person, Role, TurnStatus
+from tests.conformance.apart import UNHURRIED
 from tests.conformance.journal import ask, step
+from tests.servers.process import LIMIT_SECONDS
 from tests.unit.agent.air import Air, Gateway, Station, Watcher, eventually
 
 BOSS = Person("boss", "boss", Role.OPERATOR)
@@ -85,7 +87,8 @@ async def _open(air: Air, gateway: Gateway, station: Station) -> Office:
         gateway.directory,
         waiting=persister,
         feed=gateway.follower,
-        wait_seconds=1.0,
+        wait_seconds=LIMIT_SECONDS,
+        times=UNHURRIED,
     )
     return Office(air, gateway, station, persister, port)
 

@@ -18,7 +18,7 @@ from perdure.events import Event, EventKind, Gone, Reached, Unfollowed
 from perdure.replication import Reach
 from perdure.transport.nats.wire import News
 from perdure.turns import CardState, DecisionKind, Person, RequestKey, Role, TurnStatus, Verdict
-from tests.unit.agent.desk import Desk, open_desk
+from tests.unit.agent.desk import IN_VAIN_SECONDS, Desk, open_desk
 from tests.unit.engine.house import ME
 
 OPERATOR = Person("boss", LOCAL_OWNER, Role.OPERATOR)
@@ -258,13 +258,14 @@ class TestWriting:
         desk.asks.before = start_again
         await desk.house.until(await desk.send("hello"))
 
-    async def test_who_waited_in_vain_is_told_how_to_say_it_again(self, desk: Desk) -> None:
-        accepted = await done(desk, "hello")
-        await desk.lose()
-        with pytest.raises(AgentUnavailable, match=r"did not answer within 0\.6 s.*same Idempotency-Key"):
-            await desk.send("more", accepted.conversation)
-        with pytest.raises(AgentUnavailable):
-            await desk.port.cancel(ME, accepted.turn)
+    async def test_who_waited_in_vain_is_told_how_to_say_it_again(self, tmp_path: Path) -> None:
+        async with open_desk(tmp_path, wait_seconds=IN_VAIN_SECONDS) as desk:
+            accepted = await done(desk, "hello")
+            await desk.lose()
+            with pytest.raises(AgentUnavailable, match=r"did not answer within 0\.6 s.*same Idempotency-Key"):
+                await desk.send("more", accepted.conversation)
+            with pytest.raises(AgentUnavailable):
+                await desk.port.cancel(ME, accepted.turn)
 
     async def test_a_message_to_nobody_by_name_does_not_go_to_whom_a_fresh_gateway_met_first(
         self, tmp_path: Path
@@ -298,9 +299,11 @@ class TestWriting:
             await desk.houses["alpha"].until(await desk.send("hello"))
 
     async def test_a_message_waits_for_the_first_agent_to_be_met(self, tmp_path: Path) -> None:
-        async with open_desk(tmp_path, met=False) as desk:
+        async with open_desk(tmp_path, met=False, wait_seconds=IN_VAIN_SECONDS) as desk:
             with pytest.raises(AgentUnavailable, match="nothing was sent"):
                 await desk.send("hello")
+        (tmp_path / "more").mkdir()
+        async with open_desk(tmp_path / "more", met=False) as desk:
             sending = asyncio.create_task(desk.send("hello"))
             await asyncio.sleep(0)
             await desk.directory.connected()
