@@ -17,6 +17,7 @@ import httpx2
 import pytest
 
 from tests.servers.preloaded import Forked, preloaded
+from tests.servers.process import paused
 
 LIMIT_SECONDS = 90.0
 
@@ -97,6 +98,14 @@ class ServerProcess:
         assert self.process is not None
         self.process.kill()
         assert self.process.wait(LIMIT_SECONDS) == -signal.SIGKILL
+
+    def until_paused(self) -> None:
+        """By a failpoint that it was started with: it waits there until it is killed, or told to go on."""
+        eventually(lambda: self.runs() and paused(self.pid), f"`perdure {self.command}` pauses")
+
+    def go_on(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
         assert self.process is not None

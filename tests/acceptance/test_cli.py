@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import CommandLine, ServerProcess, environment, eventually
+from tests.acceptance.conftest import CommandLine, ServerProcess, environment
 
 ANSWER = "All four steps are done: one, two, three, four."
 
@@ -129,7 +129,7 @@ def test_the_doctor_finds_a_healthy_server_well(live: CommandLine, running: Serv
 
 
 def test_chat_shows_an_answer_across_kill_and_restart_of_the_server(server: ServerProcess) -> None:
-    server.start()
+    server.start(PERDURE_FAILPOINTS="tool_call.before:pause@3")
     chat = subprocess.Popen(
         [sys.executable, "-m", "perdure", "chat", "four-step job"],
         stdin=subprocess.DEVNULL,
@@ -138,7 +138,7 @@ def test_chat_shows_an_answer_across_kill_and_restart_of_the_server(server: Serv
         text=True,
         env=environment(PERDURE_DATABASE=str(server.database)),
     )
-    eventually(lambda: server.effects()["two"], "step two took effect")
+    server.until_paused()
     server.kill()
     server.start()
     out, notes = chat.communicate(timeout=120)
@@ -170,7 +170,7 @@ def test_leaving_a_chat_does_not_end_the_turn(server: ServerProcess) -> None:
     assert chat.stdout is not None
     assert "slow_step" in chat.stdout.readline(), "the call of step one is narrated"
     chat.send_signal(signal.SIGINT)
-    told, _ = chat.communicate(timeout=60)
+    told, _ = chat.communicate(timeout=120)
     assert chat.returncode == 130 and "The turn goes on" in told and "Traceback" not in told
     (turn,) = server.get("/api/turns").json()["items"]
     assert turn["status"] == "running"

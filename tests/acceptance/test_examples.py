@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import LIMIT_SECONDS, ServerProcess, environment, eventually
+from tests.acceptance.conftest import LIMIT_SECONDS, ServerProcess, environment
 from tests.servers.process import OpenAiServer, free_port
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -154,7 +154,8 @@ def test_a_model_uses_python_and_mcp_tools(serve: Serve) -> None:
 
 
 def test_the_client_prints_the_answer_once_although_the_server_dies(serve: Serve) -> None:
-    server = serve("../tests/crash/graphs/perdure.toml", PERDURE_PORT=str(free_port()))
+    port, pauses = str(free_port()), "tool_call.before:pause@3"
+    server = serve("../tests/crash/graphs/perdure.toml", PERDURE_PORT=port, PERDURE_FAILPOINTS=pauses)
     client = subprocess.Popen(
         [sys.executable, str(EXAMPLES / "client.py"), server.address, "four-step job"],
         stdout=subprocess.PIPE,
@@ -163,9 +164,9 @@ def test_the_client_prints_the_answer_once_although_the_server_dies(serve: Serve
         env=environment(PERDURE_TOKEN=server.token),
     )
     try:
-        wait_for_effects(server, 2)
+        server.until_paused()
         server.kill()
-        server.start()
+        server.start(PERDURE_FAILPOINTS="")
         out, err = client.communicate(timeout=LIMIT_SECONDS)
     finally:
         client.kill()
@@ -191,7 +192,3 @@ def test_an_agent_on_nats_is_killed_and_the_transcript_finishes(tmp_path: Path) 
     assert lines[-2] == "=== completed ==="
     assert lines[-1].startswith("effects: one × 1, two × 1, three × ") and lines[-1].endswith(", four × 1")
     assert list(tmp_path.iterdir()) == [], "the example leaves nothing behind"
-
-
-def wait_for_effects(server: ServerProcess, count: int) -> None:
-    eventually(lambda: sum(server.effects().values()) >= count, f"{count} effects")

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.acceptance.conftest import CommandLine, ServerProcess, environment, eventually
+from tests.acceptance.conftest import LIMIT_SECONDS, CommandLine, ServerProcess, environment, eventually
 
 ANSWER = "All four steps are done: one, two, three, four."
 
@@ -58,7 +58,7 @@ def test_a_huge_body_is_refused_and_the_refusal_is_readable_while_it_is_still_be
     running: ServerProcess,
 ) -> None:
     host, port = running.address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=LIMIT_SECONDS) as connection:
         connection.sendall(
             f"POST /api/chat HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {running.token}\r\n"
             "Content-Type: application/json\r\nContent-Length: 50000000\r\n\r\n".encode()
@@ -85,12 +85,14 @@ def test_an_unknown_route_is_a_404_in_json(running: ServerProcess) -> None:
 
 
 def test_of_two_messages_at_once_one_is_accepted_and_the_other_names_its_turn(running: ServerProcess) -> None:
-    first = running.say("four-step job")
+    first = running.say("/say " + "word " * 50_000)
     second = running.post("/api/chat", {"message": "me too", "conversation": first["conversation"]})
     assert second.status_code == 409
     assert second.json()["code"] == "TURN_IN_PROGRESS" and second.json()["turn"] == first["turn"]
     queued = running.say("and me", conversation=first["conversation"], when_busy="enqueue")
-    assert running.until(first["turn"], "completed") and running.until(queued["turn"], "completed")
+    assert queued["status"] == "waiting"
+    assert running.post(f"/api/turns/{first['turn']}/cancel").status_code == 202
+    assert running.until(first["turn"], "cancelled") and running.until(queued["turn"], "completed")
 
 
 def test_resuming_nothing_says_why(running: ServerProcess) -> None:
@@ -224,10 +226,14 @@ def frames(server: ServerProcess, conversation: str, cursor: str) -> Iterator[tu
 
 
 def test_sigterm_in_mid_turn_hands_it_over_without_spending_an_attempt(server: ServerProcess) -> None:
-    server.start()
+    server.start(PERDURE_FAILPOINTS="tool_call.before:pause@3")
     accepted = server.say("four-step job")
-    eventually(lambda: server.effects()["two"], "step two took effect")
-    assert server.stop() == 0
+    server.until_paused()
+    assert server.effects() == {"one": 1, "two": 1}
+    assert server.process is not None
+    server.process.terminate()
+    server.go_on()
+    assert server.process.wait(LIMIT_SECONDS) == 0
     assert "Traceback" not in server.log()
     server.start()
     done = server.until(accepted["turn"], "completed")
@@ -272,7 +278,7 @@ def results(seen: list[tuple[str, dict[str, Any], str]]) -> list[str]:
 
 
 def test_kill_9_in_mid_turn_loses_nothing_and_the_watcher_follows_across_it(server: ServerProcess) -> None:
-    server.start()
+    server.start(PERDURE_FAILPOINTS="tool_call.before:pause@4")
     accepted = server.say("four-step job")
     seen: list[tuple[str, dict[str, Any], str]] = []
 
@@ -289,10 +295,11 @@ def test_kill_9_in_mid_turn_loses_nothing_and_the_watcher_follows_across_it(serv
     watcher = threading.Thread(target=watch)
     watcher.start()
     finished = eventually(lambda: len(done := results(seen)) >= 2 and done, "two results are committed")
+    server.until_paused()
     server.kill()
     server.start()
     done = server.until(accepted["turn"], "completed")
-    watcher.join(60)
+    watcher.join(LIMIT_SECONDS)
     assert not watcher.is_alive()
     assert [event for event, _, _ in seen].count("end") == 1 and "reset" in [event for event, _, _ in seen]
     effects = server.effects()

@@ -50,10 +50,20 @@ async def until(condition: Callable[[], bool], what: str, limit_seconds: float =
 
 def alive(pid: int) -> bool:
     """Whether the process runs (a zombie does not)."""
+    return _state(pid) not in {"", "Z", "X"}
+
+
+def paused(pid: int) -> bool:
+    """Whether a signal has stopped the process until another lets it go on."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """Its letter in /proc; nothing for a process that is no more."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return ""
 
 
 def accepts(port: int) -> bool:

@@ -47,8 +47,7 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def pid_in(marker: Path) -> int:
-    eventually(marker.exists, "the server has got the call")
-    return int(marker.read_text())
+    return int(eventually(lambda: marker.exists() and marker.read_text(), "the server has got the call"))
 
 
 def results(server: ServerProcess, conversation: str) -> list[dict[str, Any]]:
@@ -163,7 +162,7 @@ def test_a_shutdown_closes_the_mcp_servers(serve: Serve, openai: OpenAiServer) -
     (result,) = results(server, accepted["conversation"])
     assert alive(int(result["content"]))
     assert server.stop() == 0
-    assert not alive(int(result["content"]))
+    eventually(lambda: not alive(int(result["content"])), "the MCP server has ended")
 
 
 def test_a_required_server_that_is_down_is_told_before_any_turn_needs_it(serve: Serve) -> None:

@@ -128,13 +128,18 @@ def send(page: Page, text: str) -> None:
 
 def until(page: Page, status: str) -> None:
     """The header says so, and the line has caught up."""
-    expect(page.locator(f"{STATUS}[data-status={status}]")).to_be_visible(timeout=PATIENCE_MS)
-    expect(page.locator("[data-line=live]")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator(f"{STATUS}[data-status={status}]")).to_be_visible()
+    expect(page.locator("[data-line=live]")).to_be_visible()
     expect(page.locator("[data-live=true]")).to_have_count(0)
 
 
 def transcript(page: Page) -> str:
     return str(page.evaluate(_TRANSCRIPT))
+
+
+def begun(page: Page) -> None:
+    """The agent has said so many words, and may have ended since."""
+    expect(page.get_by_label("Agent", exact=True).last).to_contain_text("word9")
 
 
 def shows(page: Page, expected: str) -> None:
@@ -172,6 +177,12 @@ def mortal(shape: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApartProcess]:
     """Agent, gateway and NATS for the tests of a module, which may kill them: `start` starts what does not run."""
     yield from served(apart(tmp_path_factory.mktemp("trio")))
+
+
+def armed(server: ServerProcess, failpoints: str) -> None:
+    """Starts it again (on NATS: its agents), to pause at a place of its own; the next start is without."""
+    server.kill()
+    server.start(PERDURE_FAILPOINTS=failpoints)
 
 
 def served(server: Served) -> Iterator[Served]:
