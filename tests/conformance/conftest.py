@@ -13,6 +13,12 @@ from perdure.store.sqlite.store import SQLiteStore, open_store
 from perdure.testing import FakeClock
 from perdure.turns import Limits
 from tests.conformance.journal import Heard, Journal
+from tests.servers.nats_server import unhurried
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    unhurried(monkeypatch)
 
 
 def sqlite_journal(folder: Path, limits: Limits) -> Journal:

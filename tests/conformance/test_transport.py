@@ -19,9 +19,9 @@ from perdure.transport.nats.live import NatsTransport
 from perdure.transport.nats.names import Names
 from perdure.transport.nats.stream import EventStream
 from tests.servers.nats_server import NatsServer, Servers, binaries, servers_in
+from tests.servers.process import LIMIT_SECONDS
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-LIMIT_SECONDS = 60.0
 MAX_QUEUED = 50
 TURN, OTHER_TURN = "a" * 32, "b" * 32
 
@@ -42,11 +42,21 @@ async def local() -> AsyncIterator[Pair]:
 
 
 @asynccontextmanager
+async def connected(server: NatsServer, name: str, inbox: str) -> AsyncIterator[Connection]:
+    connection = Connection(server.settings(), name=name, inbox=inbox)
+    await connection.start(wait_seconds=LIMIT_SECONDS)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
 async def over_nats(server: NatsServer) -> AsyncIterator[Pair]:
     names = Names(f"p{secrets.token_hex(6)}", "default")
     async with (
-        Connection(server.settings(), name="agent", inbox=names.inbox("agent", "alpha")) as there,
-        Connection(server.settings(), name="gateway", inbox=names.inbox("gateway")) as here,
+        connected(server, "agent", names.inbox("agent", "alpha")) as there,
+        connected(server, "gateway", names.inbox("gateway")) as here,
     ):
         await EventStream(there, names).ensure()
         watching = LocalTransport(max_queued_events=MAX_QUEUED)

@@ -11,8 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from perdure.config import Settings
-from tests.servers.process import ROOT, free_port, until
+from perdure.transport.nats import connection, stream
+from tests.servers.process import LIMIT_SECONDS, ROOT, free_port, until
 
 OTHER = ROOT / ".venv" / "nats-other"
 """Where `make nats-other` puts the second version (tests/servers/nats-other.lock)."""
@@ -154,6 +157,13 @@ class Servers:
     def close(self) -> None:
         for server in self._started:
             server.kill()
+
+
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is slow to answer is neither lost nor without JetStream."""
+    monkeypatch.setattr(connection, "PULSE_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(stream, "API_SECONDS", LIMIT_SECONDS)
+    monkeypatch.setattr(stream, "ACK_SECONDS", LIMIT_SECONDS)
 
 
 def servers_in(folder: Path) -> Iterator[Servers]:

@@ -18,7 +18,7 @@ from perdure.store.sqlite.store import SQLiteStore
 from perdure.transport.base import SlowWatcher
 from perdure.turns import ENDED, NewTurn
 from tests.conformance.apart import AgentApart, GatewayApart, Place, agent_apart, gateway_apart
-from tests.servers.nats_server import NatsServer
+from tests.servers.nats_server import NatsServer, unhurried
 from tests.unit.agent.air import eventually
 from tests.unit.engine.graphs import World
 from tests.unit.engine.graphs import agent as scripted
@@ -179,6 +179,11 @@ class Person:
 
 def _shown(turn: FoldedTurn | None) -> object:
     return None if turn is None else (turn.messages, turn.tokens, turn.traces, turn.approvals, turn.ending)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    unhurried(monkeypatch)
 
 
 @pytest.fixture

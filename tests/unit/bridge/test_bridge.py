@@ -17,8 +17,6 @@ from perdure.bridge.bridge import Bridge
 from perdure.clock import SystemClock
 from perdure.errors import ConfigurationError, NotReady, TurnNotParked
 from perdure.events import Event, EventKind
-from perdure.transport.nats import connection as connecting
-from perdure.transport.nats import stream as streaming
 from perdure.transport.nats.caller import Caller
 from perdure.transport.nats.connection import Connection, Disconnected, Message
 from perdure.transport.nats.stream import EventStream, StreamError
@@ -32,7 +30,7 @@ from perdure.transport.nats.wire import (
     event_from_json,
 )
 from perdure.turns import Accepted, TurnStatus
-from tests.servers.nats_server import NatsServer, Servers, servers_in
+from tests.servers.nats_server import NatsServer, Servers, servers_in, unhurried
 from tests.servers.process import LIMIT_SECONDS
 from tests.unit.bridge.house import AGENT, NAMES, AgentHouse, applied, eventually, make_agent_house
 from tests.unit.engine.graphs import World, agent
@@ -46,9 +44,7 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is slow to answer is neither lost nor without JetStream."""
-    monkeypatch.setattr(connecting, "PULSE_SECONDS", LIMIT_SECONDS)
-    monkeypatch.setattr(streaming, "API_SECONDS", LIMIT_SECONDS)
+    unhurried(monkeypatch)
 
 
 @asynccontextmanager

@@ -7,20 +7,15 @@ from typing import Any
 
 import pytest
 
-from perdure.transport.nats import connection as connecting
-from perdure.transport.nats import stream as streaming
 from perdure.transport.nats.connection import Connection
 from perdure.transport.nats.names import Names
-from tests.servers.nats_server import NatsServer, Servers, servers_in
+from tests.servers.nats_server import NatsServer, Servers, servers_in, unhurried
 from tests.servers.process import LIMIT_SECONDS
 
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is slow to answer is neither lost nor without JetStream."""
-    monkeypatch.setattr(connecting, "PULSE_SECONDS", LIMIT_SECONDS)
-    monkeypatch.setattr(streaming, "API_SECONDS", LIMIT_SECONDS)
-    monkeypatch.setattr(streaming, "ACK_SECONDS", LIMIT_SECONDS)
+    unhurried(monkeypatch)
 
 
 @pytest.fixture(scope="session")
