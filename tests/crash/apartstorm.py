@@ -23,10 +23,10 @@ OF_ONE_AGENT = (
     "cancel_then_more",
     "one_behind_another",
 )
-ENVIRONMENT = {"PERDURE_LEASE_SECONDS": "2", "PERDURE_SWEEP_SECONDS": "0.5"}
+ENVIRONMENT = {"PERDURE_LEASE_SECONDS": "3", "PERDURE_SWEEP_SECONDS": "0.5"}
 """A paused agent's leases end soon."""
 
-PAUSE_SECONDS = 2.5
+PAUSE_SECONDS = 3.5
 
 
 class ApartCycle(Cycle):

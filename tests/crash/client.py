@@ -74,7 +74,7 @@ class Api:
         path: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout_seconds: float = 20.0,
+        timeout_seconds: float = 60.0,
     ) -> Reply:
         """One request on a connection of its own. Raises one of `GONE` when no whole answer came."""
         async with asyncio.timeout(timeout_seconds):

@@ -7,6 +7,7 @@ in `src`. A statement that is no longer there as it was makes the defect fail lo
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from langgraph.types import Command, StateSnapshot
 from perdure.engine import breaking
 from perdure.engine import drive as driving
 from perdure.engine import plan as planning
-from perdure.events import Event
+from perdure.events import Event, EventKind
 from perdure.store.sqlite import attempt as attempts
 from perdure.store.sqlite import claims, journal
 from perdure.store.sqlite.checkpointer import Checkpointer
@@ -79,10 +80,13 @@ def answered_before_commit() -> None:
 
 
 def published_before_commit() -> None:
-    """Watchers hear of an event while its transaction is on the way to a slow disk."""
+    """Watchers hear of an event while its transaction is on the way to a slow disk: the first result of a life long before."""
+    told, waited = threading.Event(), threading.Event()
 
     def hold(self: Outlet, event: Event) -> None:
         self._publish(event)
+        if event.kind is EventKind.TRACE and event.payload["phase"] == "result":
+            told.set()
 
     def committed(self: Outlet, events: Sequence[Event]) -> None:
         return None
@@ -92,7 +96,9 @@ def published_before_commit() -> None:
     commit = Writer._commit
 
     def slow(self: Writer, batch: list[Any]) -> None:
-        time.sleep(0.15)
+        if told.is_set() and not waited.is_set():
+            waited.set()
+            time.sleep(3)
         commit(self, batch)
 
     Writer._commit = slow  # type: ignore[method-assign]
@@ -250,7 +256,7 @@ DEFECTS: Mapping[str, Defect] = {
         live_turns_recovered,
         Plan("finish.after", "four_step_job"),
         ("A",),
-        {"PERDURE_SWEEP_SECONDS": "0.2", "PERDURE_LEASE_SECONDS": "2"},
+        {"PERDURE_SWEEP_SECONDS": "0.2", "PERDURE_LEASE_SECONDS": "3"},
     ),
     "intended_late": Defect(careless.intended_late, Plan("claim.after", "uncertain_charge", "pass"), ("X",)),
     "started_ignored": Defect(careless.started_ignored, Plan("tool_call.after", "charges"), ("X",)),

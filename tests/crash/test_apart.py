@@ -14,7 +14,7 @@ from tests.crash.apartstorm import apart_cycles
 from tests.crash.journal import read_journal
 from tests.crash.server import ForkServer
 from tests.crash.storm import storm
-from tests.crash.trial import Plan
+from tests.crash.trial import SOON, Plan
 from tests.crash.zombie import take_over
 from tests.servers.nats_server import binaries
 
@@ -40,9 +40,6 @@ async def test_an_agent_or_a_gateway_killed_at_this_place_loses_and_repeats_noth
     verdict = await try_apart(plan, tmp_path, forks)
     assert verdict.violations == [], f"{plan}\n{verdict.server_log}"
     assert verdict.kills == len(plan.arms), f"nothing was killed at {plan.failpoint}\n{verdict.server_log}"
-
-
-SOON = {"PERDURE_LEASE_SECONDS": "1", "PERDURE_SWEEP_SECONDS": "0.5"}
 
 
 async def test_an_agent_that_wakes_when_its_turn_was_taken_is_refused_what_it_writes_and_claims_anew(

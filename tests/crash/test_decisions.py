@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.crash.server import ForkServer
-from tests.crash.trial import Plan, decisive, try_out
+from tests.crash.trial import SOON, Plan, decisive, try_out
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -39,8 +39,6 @@ async def test_an_answer_that_was_used_is_not_taken_for_the_next_question(
 async def test_a_call_at_work_whose_lease_runs_out_is_not_started_again_unasked(
     name: str, forks: ForkServer, tmp_path: Path
 ) -> None:
-    verdict = await try_out(
-        Plan(name, "charges", "pause"), tmp_path, forks, PERDURE_LEASE_SECONDS="1", PERDURE_SWEEP_SECONDS="0.5"
-    )
+    verdict = await try_out(Plan(name, "charges", "pause"), tmp_path, forks, **SOON)
     assert verdict.violations == [], verdict.server_log
     assert verdict.pauses == 1, f"the server was not paused at {name}\n{verdict.server_log}"

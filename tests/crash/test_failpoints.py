@@ -16,7 +16,7 @@ from tests.crash.oracle import violations
 from tests.crash.people import Person, Supervisor, settle
 from tests.crash.records import Expected, History
 from tests.crash.server import ForkServer, Server
-from tests.crash.trial import Plan, crossed, once_each, try_out
+from tests.crash.trial import SOON, Plan, crossed, once_each, try_out
 
 SOURCE = Path(__file__).parents[2] / "src" / "perdure"
 
@@ -106,9 +106,7 @@ PAUSED = ("model_call.before", "task_writes.before", "step_checkpoint.before", "
 
 @pytest.mark.parametrize("name", PAUSED)
 async def test_a_pause_past_the_lease_changes_nothing(name: str, forks: ForkServer, tmp_path: Path) -> None:
-    verdict = await try_out(
-        Plan(name, "four_step_job", "pause"), tmp_path, forks, PERDURE_LEASE_SECONDS="1", PERDURE_SWEEP_SECONDS="0.5"
-    )
+    verdict = await try_out(Plan(name, "four_step_job", "pause"), tmp_path, forks, **SOON)
     assert verdict.violations == [], verdict.server_log
     assert verdict.pauses == 1, f"the server was not paused at {name}\n{verdict.server_log}"
 
@@ -124,5 +122,5 @@ FAILING = [replace(plan, action="error") for plan in once_each() if plan.failpoi
 )
 async def test_an_error_at_this_place_loses_and_repeats_nothing(plan: Plan, forks: ForkServer, tmp_path: Path) -> None:
     """What fails there may fail the turn, visibly: a person resumes it, and then everything must have come right."""
-    verdict = await try_out(plan, tmp_path, forks, PERDURE_LEASE_SECONDS="2", PERDURE_SWEEP_SECONDS="0.5")
+    verdict = await try_out(plan, tmp_path, forks, **SOON)
     assert verdict.violations == [], f"{plan.replay}\n{verdict.server_log}"

@@ -54,7 +54,10 @@ PROJECT = {"PERDURE_PROJECT": str(HERE / "graphs" / "effects.toml")}
 """The agents of the scenarios of decisions."""
 
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 120.0
+SOON = {"PERDURE_LEASE_SECONDS": "3", "PERDURE_SWEEP_SECONDS": "0.5"}
+"""A lease that a paused server loses soon, and one that works does not lose because its machine is slow."""
+
 """Generous: a trial takes two or three seconds, more on a busy machine."""
 
 
