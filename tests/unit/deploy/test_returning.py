@@ -373,6 +373,22 @@ async def test_whatever_the_engine_refuses_to_the_next_apply_the_old_one_runs_or
         down_is_told(engine, said, where)
 
 
+@pytest.mark.parametrize("verb", [f"look {UNDO}", f"create {UNDO}", f"start {UNDO}", f"remove {UNDO}"])
+async def test_what_the_engine_refuses_while_the_old_one_is_down_for_it_keeps_nobody_from_starting_it(
+    description: Description, verb: str
+) -> None:
+    """At its last time."""
+    verbs = await verbs_of(description)
+    point = len(verbs) - 1 - verbs[::-1].index(verb)
+    engine = UpgradingEngine(description)
+    engine.refuses = refusing(point)
+
+    with pytest.raises(EngineError):
+        await begin(engine, description)
+
+    assert engine.held[SERVER].running
+
+
 def refusing(point: int | None, *, for_good: bool = False) -> Callable[[int], bool]:
     return lambda verb: point is not None and (verb >= point if for_good else verb == point)
 
