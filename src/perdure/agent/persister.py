@@ -203,7 +203,7 @@ class Persister:
                 del self._waits[turn]
 
     async def _is_over_by_now(self, wait: _Wait) -> bool:
-        turn = wait.dispatch.turn
+        turn, asking = wait.dispatch.turn, wait.asking
         try:
             return await self._is_over(wait)
         except PerdureError as error:
@@ -211,7 +211,8 @@ class Persister:
         except Exception:
             _log.exception("waiting_broke", turn=turn)
         wait.asking = False
-        return False
+        # What cannot be found out does not stop the clock: the deadline is a promise to those who watch.
+        return asking and not wait.was_parked and self._is_given_up(wait)
 
     async def _is_over(self, wait: _Wait) -> bool:
         """Whether nobody has to wait any more."""
@@ -231,10 +232,7 @@ class Persister:
             await self._follower.lose(dispatch.agent, dispatch.conversation, dispatch.turn)
             await self._conclude(dispatch.turn)
             return True
-        if said is not Said.PARKED and self._is_late(wait):
-            self._unfollow(wait)
-            return True
-        return False
+        return said is not Said.PARKED and self._is_given_up(wait)
 
     async def _was_quiet(self, wait: _Wait) -> bool:
         """Returns True when nothing of the turn was heard for `idle_seconds`, or the deadline is there; False as soon as
@@ -277,9 +275,12 @@ class Persister:
         except (KeyError, TypeError, ValueError, AttributeError):
             _log.warning("turn_status_not_understood", agent=dispatch.agent, turn=dispatch.turn)
             return Said.NOTHING
+        except PerdureError as error:  # it has no room, or speaks as another version does; or the copy fails
+            _log.warning("turn_status_not_had", agent=dispatch.agent, turn=dispatch.turn, error=error.message)
+            return Said.NOTHING
+        was_parked, wait.was_parked = wait.was_parked, said is Said.PARKED
         if said is Said.PARKED:
-            await self._count_parked(wait)
-        wait.was_parked = said is Said.PARKED
+            await self._count_parked(wait, confirmed=was_parked)
         return said
 
     async def _lacks(self, dispatch: Dispatch, said: Said, last_seq: object) -> bool:
@@ -289,11 +290,11 @@ class Persister:
             return True
         return said in {Said.DONE, Said.FAILED}
 
-    async def _count_parked(self, wait: _Wait) -> None:
+    async def _count_parked(self, wait: _Wait, *, confirmed: bool) -> None:
         """The time in which it was parked for certain: since its last question was opened, as the agent tells it, or since it
-        was confirmed before."""
+        was `confirmed` before."""
         now = self._clock.now()
-        opened = await self._opened_at(wait.dispatch.turn) or (wait.counted_until if wait.was_parked else now)
+        opened = await self._opened_at(wait.dispatch.turn) or (wait.counted_until if confirmed else now)
         seconds = (now - max(opened, wait.counted_until)).total_seconds() - wait.counted_before
         wait.counted_until, wait.counted_before = now, 0.0
         if seconds > 0:
@@ -317,10 +318,14 @@ class Persister:
     def _is_late(self, wait: _Wait) -> bool:
         return bool(self._deadline_seconds) and self._left(wait) <= 0
 
-    def _unfollow(self, wait: _Wait) -> None:
+    def _is_given_up(self, wait: _Wait) -> bool:
+        """Past the deadline it is followed no more."""
+        if not self._is_late(wait):
+            return False
         dispatch = wait.dispatch
         self._unfollowed.add(dispatch.turn)
         _log.info("turn_followed_no_more", turn=dispatch.turn, seconds=self._deadline_seconds)
         notice = Unfollowed(dispatch.conversation, dispatch.turn, self._deadline_seconds)
         for observer in list(self._observers.get(dispatch.conversation, ())):
             observer(notice)
+        return True

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.agent.persister import Persister
+from perdure.errors import BadRequest, NotReady, PerdureError, StorageError
 from perdure.events import Event, Unfollowed
 from perdure.replication import Reach
 from perdure.store.base import LeasedAttempt
@@ -253,3 +254,34 @@ async def test_who_looks_again_at_a_turn_followed_no_more_has_it_followed_again(
     assert waiting.persister.waiting == 1
     await waiting.silence(60)
     assert len(waiting.told) == 1
+
+
+@pytest.mark.parametrize(
+    "refusal", [NotReady("no room"), PerdureError("a reply that cannot be read"), BadRequest("no such param")]
+)
+async def test_an_agent_that_answers_no_sense_to_the_question_does_not_put_the_deadline_off(
+    refusal: PerdureError, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = await waiting.dispatch()
+
+    async def refusing(turn: str) -> Any:
+        raise refusal
+
+    monkeypatch.setattr(waiting.station, "status", refusing)
+    await waiting.silence(DEADLINE_SECONDS - 10)
+    assert waiting.told == [] and waiting.asked > 0
+    await waiting.silence(20)
+    await eventually(lambda: [notice.turn for notice in waiting.told] == [attempt.turn.id])
+
+
+async def test_a_copy_that_cannot_be_read_does_not_put_the_deadline_off(
+    waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await waiting.dispatch()
+
+    async def broken(*_: Any) -> Any:
+        raise StorageError("the disk")
+
+    monkeypatch.setattr(waiting.gateway.replica, "turn", broken)
+    await waiting.silence(DEADLINE_SECONDS + 10)
+    await eventually(lambda: len(waiting.told) == 1)
