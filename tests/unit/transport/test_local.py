@@ -33,7 +33,7 @@ def retained(transport: LocalTransport, conversation: str = "c1") -> list[int]:
 
 
 async def woken(awaitable: Any) -> Any:
-    return await asyncio.wait_for(awaitable, 10)
+    return await asyncio.wait_for(awaitable, 60)
 
 
 def test_it_is_a_transport() -> None:

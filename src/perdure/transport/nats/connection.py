@@ -69,6 +69,9 @@ class Connection:
         self._servers = list(self._access.servers)
         self._name, self._inbox = name, inbox
         self._line: Line | None = None
+        self._rising: Line | None = None
+        """One whose server was told every subscription and has not confirmed them: what arrives by it is answered by it."""
+
         self._generation = 0
         self._max_payload = DEFAULT_MAX_PAYLOAD
         self._bells: list[LocalBell] = []
@@ -183,7 +186,7 @@ class Connection:
         TooLarge above the server's limit."""
         if len(data) > self.max_bytes:
             raise TooLarge(f"A message of {len(data):,} bytes; NATS takes {self.max_bytes:,} (its `max_payload`).")
-        line = self._line
+        line = self._line or self._rising
         if line is not None and line.pending_data_size > MAX_UNSENT_BYTES:
             await self._flushed(line)
         if line is None or line.lost.done():
@@ -319,6 +322,7 @@ class Connection:
             while missing := [each for each in self._subscriptions if each.line is not line]:
                 for subscription in missing:
                     await subscription.attach(line)
+                self._rising, self._max_payload = line, line.max_payload
                 await asyncio.wait_for(self._flushed(line), PULSE_SECONDS)
         except (TimeoutError, Disconnected, errors.Error, OSError) as error:
             self._tell_outage(f"NATS hung up while it was told the subscriptions: {error}.")
@@ -329,7 +333,7 @@ class Connection:
         return True
 
     def _come_up(self, line: Line) -> None:
-        self._line, self._max_payload, self._outage = line, line.max_payload, None
+        self._line, self._rising, self._outage = line, None, None
         self._generation += 1
         self._violations.clear()
         discovered = {f"{each.scheme}://{each.netloc}" for each in line.discovered_servers}
@@ -349,6 +353,7 @@ class Connection:
 
     async def _lose(self, line: Line) -> None:
         line.hang_up()
+        self._rising = None
         if self._line is line:
             self._line = None
             self._tell_outage(f"The connection to NATS at {', '.join(self._access.servers)} was lost.")

@@ -280,6 +280,38 @@ async def test_a_question_gets_its_own_answer(nats: NatsServer, names: Names, co
     assert [(each.data, each.headers) for each in got] == [(b"%d" % n, {"N": f"{n}"}) for n in range(50)]
 
 
+async def test_what_arrives_before_the_connection_counts_as_made_is_answered(
+    nats: NatsServer, names: Names, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server delivers as soon as it knows a subscription; that it knows them all is heard a moment later."""
+    asking, confirmed = await connect(nats), asyncio.Event()
+    answering = Connection(nats.settings(), name="test", inbox=names.inbox("agent", "alpha"))
+    flushed, tasks = answering._flushed, []
+
+    async def late(line: Any) -> None:
+        await confirmed.wait()
+        await flushed(line)
+
+    def answer(message: Message) -> None:
+        tasks.append(asyncio.ensure_future(answering.publish(message.reply, b"here")))
+
+    monkeypatch.setattr(answering, "_flushed", late)
+    await answering.subscribe(names.requests("alpha"), answer)
+    await answering.start(wait_seconds=0.01)
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not tasks:
+                with suppress(NoResponders):
+                    assert (await (await asking.ask(names.requests("alpha")))).data == b"here"
+        assert not answering.connected
+        confirmed.set()
+        assert await answering.until_connected(LIMIT_SECONDS)
+        await within(asyncio.gather(*tasks))
+    finally:
+        confirmed.set()
+        await answering.close()
+
+
 async def test_nobody_there_is_told_at_once(nats: NatsServer, connect: Connect) -> None:
     answer = await (await connect(nats)).ask("nobody.at.all")
     with pytest.raises(NoResponders):
