@@ -277,6 +277,8 @@ class Directory:
             _log.warning("agents_not_discovered", error=error.message)
             if isinstance(error, AgentUnavailable):
                 return  # asked again when NATS is back
+        except Exception:
+            _log.exception("agents_not_discovered")
         self._surveyed.set()
 
     def _ask(self, agent: str) -> None:
@@ -298,6 +300,8 @@ class Directory:
                 self._set(agent, Reach.UNREACHABLE)
         except PerdureError as error:
             _log.warning("agent_not_described", agent=agent, error=error.message)
+        except Exception:
+            _log.exception("agent_not_described", agent=agent)
 
     async def _meet_one(self, document: Any, asked: int) -> None:
         try:

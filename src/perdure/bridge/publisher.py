@@ -420,6 +420,8 @@ class Publisher:
             await self._journal.published(identity, acked)
         except PerdureError as error:
             _log.warning("positions_not_kept", error=error.message)
+        except Exception:
+            _log.exception("positions_not_kept")
         finally:
             self._keeping = {}
 

@@ -101,6 +101,8 @@ class Process:
                 log.info("pruned", rows=sum(counts.values()))
             except PerdureError as error:
                 log.warning("pruning failed; it is tried again later", error=error.message)
+            except Exception:
+                log.exception("pruning broke; it is tried again later")
             await self.clock.sleep(PRUNE_SECONDS)
 
     async def until_stopped(self, signals: StopSignals) -> None:

@@ -391,3 +391,18 @@ async def test_what_was_forgotten_stays_so_when_it_is_forgotten_again(office: Of
             async with office.directory.forgetting(name):
                 raise NotFound
     assert (office.directory.is_gone("alpha"), office.directory.is_gone("nobody")) == (True, False)
+
+
+async def test_who_was_found_and_cannot_be_kept_does_not_leave_the_survey_open(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever names no agent waits for it."""
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(office.kept, "keep_agent", broken)
+    office.asks.found = [described("writer")]
+    await office.directory.connected()
+    async with asyncio.timeout(60):
+        await office.directory.surveyed()

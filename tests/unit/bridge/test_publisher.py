@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -367,7 +368,7 @@ async def test_a_stop_sends_what_is_left(tmp_path: Path) -> None:
         await eventually(lambda: bool(stream.sent))
         await publisher.stop(60.0)
         assert await is_complete(house, stream, accepted)
-        assert await house.store.unpublished(stream.name, SystemClock().now()) == {}
+        assert await house.store.unpublished(stream.name, datetime.fromtimestamp(0, UTC)) == {}
         house.bridged.attach(None)
 
 
@@ -381,3 +382,28 @@ async def test_while_nothing_can_be_sent_only_positions_are_kept(tmp_path: Path)
         assert not lane.under_way
         stream.line.find()
         await complete(house, stream, accepted)
+
+
+async def test_positions_that_could_not_be_kept_for_whatever_reason_are_kept_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.01)
+    async with publishing(tmp_path / "a.db", hosted(AGENT, agent(World()))) as (house, stream):
+        published, failures = house.store.published, [RuntimeError("nobody thought of this")]
+
+        async def failing(*args: Any) -> None:
+            if failures:
+                raise failures.pop()
+            await published(*args)
+
+        monkeypatch.setattr(house.store, "published", failing)
+        first = await house.send("hello")
+        await house.until(first)
+        await complete(house, stream, first)
+        await eventually(lambda: not failures)
+        await house.until(await house.send("again", first.conversation))
+
+        async def are_kept() -> bool:
+            return await house.store.unpublished(stream.name, datetime.fromtimestamp(0, UTC)) == {}
+
+        await eventually(are_kept)
