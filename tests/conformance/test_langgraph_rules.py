@@ -405,7 +405,7 @@ async def test_pending_writes_come_back_in_the_order_in_which_a_live_step_applie
 async def test_what_is_enqueued_is_a_copy(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as database:
         release = threading.Event()
-        blocked = database.writer.submit(lambda connection: release.wait(30))
+        blocked = database.writer.submit(lambda connection: release.wait(60))
         message, checkpoint = HumanMessage("as it was", id="h"), empty_checkpoint()
         checkpoint["channel_values"] = {"messages": [message], "table": {"a": 1}}
         checkpoint["channel_versions"] = {"messages": "1.a", "table": "1.a"}

@@ -27,6 +27,7 @@ class Names:
     image: str
     other_image: str
     port: int
+    other_port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def _same(names: Names) -> int:
 
 
 def _next(names: Names) -> int:
-    return names.port + 1
+    return names.other_port
 
 
 IN_PLACE = Kind.UPDATE

@@ -137,7 +137,7 @@ def _table(name: str, folder: Path) -> Table:
     )
     (data,) = [each.source for each in container.mounts if each.target == "/data"]
     other = f"perdure-{name}-other"
-    names = Names(container.name, network.name, other, data, other, image, f"perdure-{name}-tiny:2", port)
+    names = Names(container.name, network.name, other, data, other, image, f"perdure-{name}-tiny:2", port, free_port())
     described = replace(described, wanted=replace(described.wanted, containers=(container,)))
     return Table(names, described, creation.container_body(container, described.values.of[container.name]))
 

@@ -105,8 +105,8 @@ class ScriptedServer(ServerProcess):
 
     module: str
 
-    def __init__(self, port: int = 0) -> None:
-        super().__init__(self.module, str(port))
+    def __init__(self, port: int | None = None) -> None:
+        super().__init__(self.module, str(free_port() if port is None else port))
         self.port = int(self.line().rsplit(" ", 1)[1])
         self.address = f"http://127.0.0.1:{self.port}"
 
