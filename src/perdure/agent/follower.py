@@ -15,7 +15,7 @@ from perdure.agent.feed import Feed, Link, Stream
 from perdure.agent.following import Following
 from perdure.agent.gaps import Gaps
 from perdure.clock import Clock
-from perdure.errors import AgentUnavailable
+from perdure.errors import AgentUnavailable, PerdureError
 from perdure.events import Event
 from perdure.failpoints import failpoint
 from perdure.replication import Reach, StreamPosition
@@ -31,6 +31,9 @@ ATTEND_SECONDS = 1.0
 
 REFRESH_SECONDS = 1.5
 """And how long for the end of a turn with all before it."""
+
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 1.0, 30.0
+"""Before the stream, which could not be read, is tried again."""
 
 MAX_AGENTS = 1_000
 """Names that are heard of; beyond that only those that were met."""
@@ -234,6 +237,8 @@ class Follower:
         self._transport.ring("changes")
         if reach is Reach.REACHABLE:
             self._spawn(self._try_to_attach(agent))
+        elif reach is Reach.UNREACHABLE and agent in self._agents and not self._agents[agent].is_attached:
+            self._catch_up({agent})
 
     async def _try_to_attach(self, agent: str) -> None:
         with suppress(AgentUnavailable):
@@ -249,16 +254,44 @@ class Follower:
             self._catching_up = self._spawn(self._catch_up_all())
 
     async def _catch_up_all(self) -> None:
+        """Until nobody lacks what the stream holds. Once NATS is lost the next connection begins with all of them."""
+        pause = FIRST_PAUSE_SECONDS
         try:
-            while self._unfilled:
-                agents = set(self._unfilled)
+            while self._unfilled and self._link.connected:
+                agents, generation = set(self._unfilled), self._link.generation
                 self._unfilled.clear()
-                try:
-                    await self._catch_up_with(agents)
-                except (Disconnected, StreamError) as error:
-                    _log.info("stream_not_read", error=str(error))
+                if await self._has_caught_up(agents):
+                    pause = FIRST_PAUSE_SECONDS
+                    continue
+                self._unfilled |= agents & self._agents.keys()
+                if self._link.generation == generation:
+                    await self._rest(pause)
+                    pause = min(2 * pause, LAST_PAUSE_SECONDS)
         finally:
             self._catching_up = None
+
+    async def _has_caught_up(self, agents: Collection[str]) -> bool:
+        try:
+            await self._catch_up_with(agents)
+        except (Disconnected, StreamError) as error:
+            _log.info("stream_not_read", error=str(error))
+        except PerdureError as error:
+            _log.warning("stream_not_copied", error=error.message)
+        except Exception:
+            _log.exception("stream_not_copied")
+        else:
+            return True
+        return False
+
+    async def _rest(self, seconds: float) -> None:
+        """So long, or until the connection changes."""
+        with self._link.listen() as bell:
+            waits = {asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(bell.wait())}
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for wait in waits:
+                    wait.cancel()
 
     async def _catch_up_with(self, agents: Collection[str]) -> None:
         """Each agent is asked for its journal; what those who do not answer have sent is read from the stream."""

@@ -31,7 +31,7 @@ PATIENCE_SECONDS = 1.0
 """Before something that broke, or was not answered, is tried again unasked."""
 
 
-_NOT_KEPT = "What the agent answered could not be kept. It is tried again."
+_NOT_KEPT = "What the agent told could not be kept. It is tried again."
 
 _log = structlog.get_logger("perdure.agent")
 
@@ -162,7 +162,8 @@ class Following:
         await asyncio.shield(asked)
 
     async def replay(self, messages: Sequence[EventMessage]) -> None:
-        """Events from the stream, for an agent that cannot be asked. Returns when they are taken, or not needed any more."""
+        """Events from the stream, for an agent that cannot be asked. Returns when they are taken, or not needed any more. Raises
+        AgentUnavailable when they could not be kept."""
         if self._left:
             return
         done = _future()
@@ -177,6 +178,11 @@ class Following:
             self._lines.drop(conversation)
             self._transport.cut_off(conversation)
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether the copy was brought up to date since messages may have been missing last."""
+        return self._attached == self._generation
+
     def is_whole(self, conversation: str) -> bool:
         """Whether nothing is missing that was sent of this conversation until now."""
         line = self._lines.get(conversation)
@@ -184,7 +190,7 @@ class Following:
 
     async def is_new(self, conversation: str) -> bool:
         """Whether nothing of it was committed when the copy was brought up to date: all that came since was sent to us."""
-        if self._attached != self._generation or self._lines.get(conversation) is not None:
+        if not self.is_attached or self._lines.get(conversation) is not None:
             return False
         return await self._replica.last_seq(conversation) == 0
 
@@ -202,21 +208,26 @@ class Following:
                 await self._clock.sleep(PATIENCE_SECONDS)
 
     async def _work(self) -> None:
-        if self._attaching or (self._attached != self._generation and self._is_patient()):
+        unasked = not self.is_attached and self._is_patient() and not self._replays
+        if self._attaching or unasked:
             await self._attach()
         await self._drain()
         while self._asked:
             await self._answer(*self._asked.popitem())
         while self._replays:
-            messages, done = self._replays.popleft()
-            try:
-                await self._replay(messages)
-            finally:
-                _settle(done)
-        if self._attached == self._generation and (self._news_position != self._synced or self._deleted):
+            await self._take_replay(*self._replays.popleft())
+        if self.is_attached and (self._news_position != self._synced or self._deleted):
             await self._follow_news()
         if self._queue or self._attaching:
             self._wake.set()
+
+    async def _take_replay(self, messages: Sequence[EventMessage], done: asyncio.Future[None]) -> None:
+        error: Exception | None = AgentUnavailable(_NOT_KEPT)
+        try:
+            await self._replay(messages)
+            error = None
+        finally:
+            _settle(done, error)
 
     async def _answer(self, conversation: str, asked: asyncio.Future[None]) -> None:
         error: Exception | None = AgentUnavailable(_NOT_KEPT)
@@ -237,7 +248,6 @@ class Following:
         its reach."""
         self._patient_until = self._clock.monotonic() + PATIENCE_SECONDS
         self._attached = -1
-        self._unfilled(self.agent)
 
     # -- the journal as a whole ------------------------------------------------------------------------------------------
 
@@ -252,6 +262,10 @@ class Following:
             self._attached, error = generation, None
         except AgentUnavailable as unavailable:
             self._hold_back()
+            if (
+                not waiters
+            ):  # they hear it, and the one that reads the stream next would be told to read it again for ever
+                self._unfilled(self.agent)
             error = unavailable
         finally:
             for waiter in waiters:
@@ -276,6 +290,7 @@ class Following:
                 await self._syncing.sync()
         except AgentUnavailable:
             self._hold_back()
+            self._unfilled(self.agent)
             return
         self._synced = position
         self._deleted.difference_update(deleted)
@@ -344,6 +359,7 @@ class Following:
             )
         except AgentUnavailable:
             self._hold_back()
+            self._unfilled(self.agent)
 
     async def _take_event(self, message: EventMessage, batch: Batch, *, live: bool) -> None:
         event = message.event

@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perdure import failpoints
+from perdure.errors import StorageError, StorageFull
 from perdure.events import Event, EventKind, Fold, Gone, Reset
 from perdure.replication import Position, Reach
 from perdure.store.base import LeasedAttempt
+from perdure.transport.nats.connection import Disconnected
 from perdure.transport.nats.live import EventHeard, GapReason, TokenHeard
+from perdure.transport.nats.stream import StreamError
 from perdure.transport.nats.wire import EventMessage
 from perdure.turns import Outcome, TurnStatus
 from tests.conformance.journal import ask, step
@@ -211,6 +215,76 @@ async def test_a_stream_tells_of_an_agent_that_is_gone(air: Air, station: Statio
     assert [card.turn for card in cards.items] == [attempt.turn.id]
     await eventually(lambda: _at(gateway, len(air.stored)))
     await gateway.close()
+
+
+@pytest.mark.parametrize(
+    "failing, error",
+    [
+        ("identity", StreamError("JetStream did not answer within 5 s.")),
+        ("last_seq", Disconnected("The connection to NATS was lost.")),
+        ("stream_position", StorageError("The disk.")),
+        ("record", StorageFull("The disk.")),
+        ("record", RuntimeError("Nobody thought of this.")),
+    ],
+)
+async def test_a_stream_that_could_not_be_read_is_read_again_after_a_pause(
+    *, failing: str, error: Exception, gateway: Gateway, station: Station, air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await gateway.follower.attach("writer")
+    air.lose()
+    await eventually(lambda: gateway.directory.reach("writer") is Reach.DISCONNECTED)
+    attempt = await running(station)
+    await attempt.finish(TurnStatus.COMPLETED)
+    await station.send()
+    station.silent = True
+    place = gateway.replica if failing in {"stream_position", "record"} else air
+    works, failures = getattr(place, failing), [error]
+
+    async def once(*args: Any, **more: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await works(*args, **more)
+
+    monkeypatch.setattr(place, failing, once)
+    air.find()
+    await eventually(lambda: not failures)
+    await eventually(lambda: _holds_in_time(gateway, station))
+    await eventually(lambda: _at(gateway, len(air.stored)))
+
+
+async def test_the_stream_is_not_read_again_and_again_for_an_agent_that_is_away(
+    gateway: Gateway, station: Station, air: Air
+) -> None:
+    other = await air.station("other")
+    await other.news()
+    await eventually(lambda: gateway.directory.reach("other") is Reach.REACHABLE)
+    station.silent = True
+    gateway.directory.unanswered("writer")
+    await eventually(lambda: gateway.directory.reach("writer") is Reach.UNREACHABLE)
+    await (await running(station)).finish(TurnStatus.COMPLETED)
+    with air.holding():
+        await station.send()
+    air.hear_gap(GapReason.OVERFLOW)
+    await eventually(lambda: _holds(gateway, station))
+    await eventually(lambda: gateway.follower._catching_up is None)
+
+
+async def test_what_an_agent_lacked_when_it_went_away_is_read_from_the_stream_once_that_is_known(
+    gateway: Gateway, station: Station, air: Air
+) -> None:
+    attempt = await running(station)
+    await station.send()
+    await eventually(lambda: _holds(gateway, station))
+    station.silent = True
+    await step(attempt)
+    with air.holding():
+        await station.send()
+    await attempt.finish(TurnStatus.COMPLETED)
+    await station.send()
+    await eventually(lambda: not gateway.follower._following("writer")._is_patient())
+    assert gateway.directory.reach("writer") is Reach.REACHABLE and not await gateway.holds(station)
+    gateway.directory.unanswered("writer")
+    await eventually(lambda: _holds(gateway, station))
 
 
 async def _holds(gateway: Gateway, station: Station) -> bool:
