@@ -7,7 +7,7 @@ slow, or a wall clock that stepped, never lets an attempt believe in a lease tha
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
@@ -70,15 +70,33 @@ class LeaseKeeper:
             self._held.pop(id(attempt), None)
 
     def _keep(self) -> None:
-        while not self._stopping.wait(self._lease_seconds / 3):
-            self.renew_all()
+        while not self._stopping.wait(self._until_trust_ends(self._all())):
+            try:
+                self.renew_all()
+            except Exception:  # without this thread every lease would lapse, one turn after the other
+                log.exception("a round of renewals broke; leases are renewed in the next one")
+                self._stopping.wait(self._lease_seconds / 3)
+
+    def _all(self) -> list[_Held]:
+        with self._lock:
+            return list(self._held.values())
+
+    def _until_trust_ends(self, held: Iterable[_Held]) -> float:
+        """Seconds until one of them cannot be trusted any more; no longer than to the next round."""
+        now = self._clock.monotonic()
+        return max(0.0, min([self._lease_seconds / 3, *(each.trusted_until - now for each in held)]))
 
     def renew_all(self) -> None:
-        """One round: renews every held lease, gives up those that cannot be trusted any more."""
-        with self._lock:
-            held = list(self._held.values())
+        """One round: renews every held lease, gives up those that cannot be trusted any more: without a wait where the renewal
+        hangs since the round before. A process that was paused finds trust over, and believes the renewal that it begins now."""
+        now = self._clock.monotonic()
+        for each in self._all():
+            if each.trusted_until <= now and each.renewal is not None and not each.renewal.done():
+                self._give_up_untrusted(each)
+        held = self._all()
+        trusted = [each for each in held if each.trusted_until > now]
         renewals = [renewal for each in held if (renewal := self._renew(each)) is not None]
-        wait(renewals, timeout=self._lease_seconds / 3)
+        wait(renewals, timeout=self._until_trust_ends(trusted))
         for each in held:
             self._give_up_untrusted(each)
 

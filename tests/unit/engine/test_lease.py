@@ -14,7 +14,7 @@ from perdure.errors import StorageError
 from perdure.store.base import LeasedAttempt
 from perdure.testing import FakeClock
 
-LEASE = 3.0
+LEASE = 300.0
 
 
 class Renewable:
@@ -131,4 +131,76 @@ def test_a_renewal_that_hangs_does_not_keep_the_lost_lease_from_being_told() -> 
         assert told.wait(60)
     finally:
         hang.set()
+        scene.keeper.stop()
+
+
+def test_a_renewal_that_hangs_is_told_when_trust_ends_and_not_a_round_later() -> None:
+    scene = Scene()
+    scene.keeper = LeaseKeeper(scene.clock, 3_000.0)
+    told, begun, hang = threading.Event(), threading.Event(), threading.Event()
+    attempt = Renewable()
+
+    def never(lease_expires_at: datetime) -> bool:
+        begun.set()
+        hang.wait()
+        return True
+
+    attempt.renew = never  # type: ignore[method-assign]
+    trusted_for = 0.01  # seconds more, of a lease whose rounds are a quarter of an hour apart
+    claimed_at = scene.clock.monotonic() - TRUST * 3_000.0 + trusted_for
+    scene.keeper.hold(cast("LeasedAttempt", attempt), claimed_at, told.set)
+    scene.keeper.start()
+    try:
+        assert begun.wait(60)
+        scene.clock.advance(1)
+        assert told.wait(60)
+    finally:
+        hang.set()
+        scene.keeper.stop()
+
+
+def test_a_process_that_was_paused_believes_the_renewal_that_it_begins_then() -> None:
+    scene = Scene()
+    scene.keeper = LeaseKeeper(scene.clock, 3_000.0)
+    attempt, other = Renewable(), Renewable()
+    begun, allowed = threading.Event(), threading.Event()
+    renew = attempt.renew
+
+    def slowly(lease_expires_at: datetime) -> bool:
+        begun.set()
+        allowed.wait(60)
+        return renew(lease_expires_at)
+
+    attempt.renew = slowly  # type: ignore[method-assign]
+    scene.keeper.start()
+    try:
+        scene.hold(attempt)
+        scene.hold(other)
+        scene.clock.advance(6_000.0)
+        round_ = threading.Thread(target=scene.keeper.renew_all)
+        round_.start()
+        assert begun.wait(60)
+        threading.Timer(0.05, allowed.set).start()
+        round_.join(60)
+        assert scene.lost == []
+    finally:
+        allowed.set()
+        scene.keeper.stop()
+
+
+def test_a_round_that_breaks_does_not_end_the_rounds() -> None:
+    scene = Scene()
+    scene.keeper = LeaseKeeper(scene.clock, 0.03)
+    told = threading.Event()
+
+    def breaks() -> None:
+        raise RuntimeError("the loop is closed")
+
+    scene.keeper.hold(cast("LeasedAttempt", Renewable(False)), scene.clock.monotonic(), breaks)
+    scene.keeper.start()
+    try:
+        other = Renewable(True, False)
+        scene.keeper.hold(cast("LeasedAttempt", other), scene.clock.monotonic(), told.set)
+        assert told.wait(60)
+    finally:
         scene.keeper.stop()
