@@ -139,6 +139,19 @@ class House:
         self.transport.ring("queue")
         await eventually(lambda: self.worker.ended > begun)
 
+    async def heard(self, *texts: str) -> None:
+        """Returns when this is what the models that still speak were heard to say, each its own: they are ahead of who hears."""
+        (drive,) = self.worker._drives.values()
+        await eventually(lambda: drive._relay and sorted(each.text for each in drive._relay.spoken()) == sorted(texts))
+
+    async def stored(self, accepted: Accepted, tasks: int = 1) -> None:
+        """Returns when so many tasks of the step that is under way have stored their results."""
+
+        async def true() -> bool:
+            return sum(task.result is not None for task in (await self.state(accepted)).tasks) == tasks
+
+        await eventually(true)
+
     async def state(self, accepted: Accepted) -> StateSnapshot:
         found = await self.store.conversation(OWNER, accepted.conversation)
         graph = host(self.hosted[found.agent], self.store.reader())

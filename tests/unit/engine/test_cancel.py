@@ -412,8 +412,8 @@ async def test_the_text_of_every_model_that_was_speaking_is_kept(tmp_path: Path)
     world.hold("right 1")
     async with open_house(tmp_path / "db", hosted("agent", talkers(left, right, quick))) as house:
         accepted = await house.send("hello")
-        await world.met("left 2")
-        await world.met("right 1")
+        await house.stored(accepted)
+        await house.heard("l1 l2 ", "r1 ")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         transcript = await house.agents.conversation(ME, accepted.conversation)
@@ -428,6 +428,7 @@ async def test_a_tool_call_that_was_half_said_is_not_kept_and_the_words_before_i
     async with open_house(tmp_path / "db", hosted("agent", talkers(model))) as house:
         accepted = await house.send("hello")
         await world.met("model call")
+        await house.heard("I will look. ")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         transcript = await house.agents.conversation(ME, accepted.conversation)
@@ -457,6 +458,7 @@ async def test_two_models_that_one_node_asks_at_once_are_both_kept(tmp_path: Pat
             world.let(place)
         for place in ("left 2", "right 2"):
             await world.met(place)
+        await house.heard("1 2 ", "1 2 ")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.CANCELLED)
         assert await house.messages(accepted) == ["user: hello", "assistant: 1 2 ", "assistant: 1 2 "]
@@ -490,6 +492,7 @@ async def test_text_beside_a_call_that_is_asked_about_is_kept_after_the_decision
         accepted = await house.send("go")
         await outside.met("after charge")
         await outside.met("beside 2")
+        await house.heard("I will wait ")
         await house.agents.cancel(ME, accepted.turn)
         await house.until(accepted, TurnStatus.PARKED)
     async with open_house(tmp_path / "db", agent) as house:

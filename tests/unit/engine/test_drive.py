@@ -333,6 +333,7 @@ async def test_a_cancel_in_a_model_call_keeps_the_text_that_was_shown(tmp_path: 
     async with open_house(tmp_path / "db", hosted("agent", agent(world))) as house:
         accepted = await house.send("hello")
         await world.met("word 0")
+        await house.heard("answer ")
         await house.agents.cancel(ME, accepted.turn)
         assert (await house.until(accepted)).status is TurnStatus.CANCELLED
         transcript = await house.agents.conversation(ME, accepted.conversation)

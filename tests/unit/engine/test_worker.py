@@ -158,17 +158,13 @@ async def test_a_turn_whose_process_died_is_driven_on_from_its_last_commit(tmp_p
     async with open_house(tmp_path / "db", graph) as house:
         accepted = await house.send("call a b")
         await world.met("b")
-        await eventually(lambda: _one_task_is_stored(house, accepted))
+        await house.stored(accepted)
         await house.die()
     world.let("b")
     async with open_house(tmp_path / "db", graph) as house:
         await house.until(accepted, TurnStatus.COMPLETED)
         assert world.ran.count("a") == 1
         assert await house.outcomes(accepted) == ["died", "completed"]
-
-
-async def _one_task_is_stored(house: House, accepted: Accepted) -> bool:
-    return any(task.result for task in (await house.state(accepted)).tasks)
 
 
 async def test_an_agent_with_manual_policy_waits_for_a_person(tmp_path: Path) -> None:
