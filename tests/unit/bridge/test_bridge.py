@@ -357,6 +357,26 @@ async def test_of_two_processes_that_serve_one_agent_the_later_one_gives_up(
         assert not alone.bridge.namesake.displaced.is_set()
 
 
+async def test_one_that_is_there_and_answers_late_is_waited_for_and_nobody_is_not(
+    servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namesake, "ANSWER_SECONDS", 10 * LIMIT_SECONDS)
+    server = await servers.start()
+    async with asyncio.timeout(LIMIT_SECONDS), agent_on(server, tmp_path / "a.db", World()) as first:
+        tell, own = first.bridge.namesake._tell, first.bridge._herald.tell
+        monkeypatch.setattr(first.bridge._herald, "tell", lambda: asyncio.sleep(0))  # else its heartbeat is heard
+
+        async def late() -> None:
+            await asyncio.sleep(3 * namesake.TOGETHER_SECONDS)
+            await tell()
+
+        monkeypatch.setattr(first.bridge.namesake, "_tell", late)
+        with pytest.raises(ConfigurationError, match="began earlier"):
+            async with agent_on(server, tmp_path / "b.db", World()):
+                pytest.fail("it took requests")
+        monkeypatch.setattr(first.bridge._herald, "tell", own)
+
+
 async def test_two_that_meet_when_nats_comes_back_are_told_apart_by_their_age(servers: Servers, tmp_path: Path) -> None:
     server = await servers.start()
     server.kill()

@@ -60,6 +60,11 @@ class Names:
         owner = role if agent is None else f"{role}.{_agent(agent)}"
         return f"{self.prefix}.inbox.{self.namespace}.{owner}.{secrets.token_hex(8)}"
 
+    def presence(self, agent: str) -> str:
+        """Where each process that serves this agent listens, and nobody else: whether there is one is known at once. Below the
+        inboxes of the agent, which its credentials may use as they are."""
+        return f"{self.prefix}.inbox.{self.namespace}.agent.{_agent(agent)}.presence"
+
     # -- events -------------------------------------------------------------------------------------------------------
 
     @property

@@ -23,7 +23,7 @@ def matches(pattern: str, subject: str) -> bool:
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_name_that_is_not_one_word_builds_no_subject(wrong: str) -> None:
     assert not is_agent_name(wrong)
-    for build in (NAMES.requests, NAMES.news):
+    for build in (NAMES.requests, NAMES.news, NAMES.presence):
         with pytest.raises(BadRequest):
             build(wrong)
     with pytest.raises(BadRequest):
@@ -88,3 +88,10 @@ def test_an_inbox_is_below_its_role_and_new_each_time() -> None:
     assert matches("perdure.inbox.default.gateway.>", NAMES.inbox("gateway"))
     assert matches("perdure.inbox.default.agent.alpha.>", NAMES.inbox("agent", "alpha"))
     assert NAMES.inbox("gateway") != NAMES.inbox("gateway")
+
+
+def test_the_presence_of_an_agent_is_below_its_inboxes_and_none_of_them() -> None:
+    presence = NAMES.presence("alpha")
+    assert presence.startswith("perdure.inbox.default.agent.alpha.")
+    assert not matches("perdure.inbox.default.agent.alpha.*.*", presence), "a reply is a word below an inbox"
+    assert NAMES.parse(presence) is None and not matches(NAMES.live, presence)
