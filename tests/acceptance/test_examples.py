@@ -181,7 +181,7 @@ def test_an_agent_on_nats_is_killed_and_the_transcript_finishes(tmp_path: Path) 
         [sys.executable, str(EXAMPLES / "durable-panel" / "run.py")],
         capture_output=True,
         text=True,
-        env=environment(PERDURE_DEMO_STEP_SECONDS="0.2", TMPDIR=str(tmp_path)),
+        env=environment(TMPDIR=str(tmp_path)),
         timeout=LIMIT_SECONDS * 3,
         check=False,
     )
