@@ -15,6 +15,9 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
+NAMED = -1
+"""`JournalRows.after` of rows that were named, or chosen: they continue no position."""
+
 
 @dataclass(frozen=True, slots=True)
 class Position:
@@ -31,7 +34,7 @@ class JournalRows:
 
     journal: str
     after: int
-    """The cursor this was read for; meaningless for rows that were named."""
+    """The cursor this was read for, or `NAMED`."""
 
     position: Position
     """The copy holds the journal up to here once it has applied these rows. Rows are as of this instant or later."""

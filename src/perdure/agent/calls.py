@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from perdure.agent.codec import Unreadable, from_json, to_json
 from perdure.agent.directory import Asks, Directory
 from perdure.agent.ids import new_id
 from perdure.errors import AgentUnavailable, CardDecided, NotReady
-from perdure.replication import JournalRows, Reach
+from perdure.replication import NAMED, JournalRows, Reach
 from perdure.store.replica import Replica
 from perdure.turns import ENDED, Person
 
@@ -148,8 +148,9 @@ class Calls:
         return result
 
     async def take(self, agent: str, rows: JournalRows) -> None:
-        """Into the copy, unless they tell of an end that is not here yet: then the end is fetched with all before it. A turn
-        that reads as ended has its ending. What the copy holds already is not written again."""
+        """Into the copy. Where they tell of an end that is not here yet, the end is fetched first with all before it; where it
+        cannot be had, the turn is left out: one that reads as ended has its ending. What the copy holds already is not written
+        again."""
         if await self._is_held(agent, rows):
             return
         for conversation in await self._ended_unseen(rows):
@@ -157,7 +158,7 @@ class Calls:
                 async with asyncio.timeout(self.times.refresh):
                     await self._feed.refresh(agent, conversation)
             except (AgentUnavailable, TimeoutError):
-                return
+                rows = _without_ended(rows, conversation)
         if self._directory.is_gone(agent):
             raise AgentUnavailable(f"The agent {agent!r} was forgotten here while it was asked.")
         await self._replica.apply(agent, rows)
@@ -181,6 +182,20 @@ _AWAY: Mapping[Reach, str] = {
     Reach.UNREACHABLE: "The agent {agent!r} does not answer now. Try again when it is back.",
     Reach.DISCONNECTED: "This server has lost NATS, over which it reaches the agent {agent!r}. Try again in a moment.",
 }
+
+
+def _without_ended(rows: JournalRows, conversation: str) -> JournalRows:
+    """The conversation itself stays: what was accepted is known here when a person is told so. Named rows move no position, so the
+    rest comes when the journal is read on."""
+    ended = {turn["id"] for turn in rows.turns if turn["conversation"] == conversation and turn.get("status") in ENDED}
+    return replace(
+        rows,
+        after=NAMED,
+        turns=[row for row in rows.turns if row["id"] not in ended],
+        attempts=[row for row in rows.attempts if row["turn"] not in ended],
+        cards=[row for row in rows.cards if row["turn"] not in ended],
+        calls=[row for row in rows.calls if row["turn"] not in ended],
+    )
 
 
 def _silent(agent: str, reach: Reach, seconds: float) -> str:

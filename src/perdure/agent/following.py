@@ -13,12 +13,12 @@ from perdure.agent.foreign import Ownership, Refused, check_event
 from perdure.agent.gaps import Gaps
 from perdure.agent.line import MAX_LINES, Line, Lines, Next
 from perdure.agent.lost import Lost
-from perdure.agent.syncing import NAMED, Syncing
+from perdure.agent.syncing import Syncing
 from perdure.agent.telling import Batch, Telling
 from perdure.clock import Clock
 from perdure.errors import AgentUnavailable
 from perdure.events import Event
-from perdure.replication import JournalRows
+from perdure.replication import NAMED, JournalRows
 from perdure.store.replica import Replica
 from perdure.transport.local import LocalTransport, payload_size
 from perdure.transport.nats.wire import EventMessage

@@ -21,9 +21,6 @@ from perdure.transport.local import LocalTransport
 ABREAST = 8
 """Conversations that are asked for at once: a first copy of thousands would wait for one answer after the other else."""
 
-NAMED = -1
-"""`JournalRows.after` of rows that do not continue a position."""
-
 _log = structlog.get_logger("perdure.agent")
 
 

@@ -25,10 +25,12 @@ class Whereabouts:
         self._directory = directory
 
     async def conversation(self, person: Person, conversation: str) -> tuple[Conversation, str]:
-        """Raises NotFound; AgentUnavailable where nobody can know: an agent that this copy has nothing of is away."""
+        """Raises NotFound; AgentUnavailable where nobody can know: an agent that may have accepted it since is away."""
         try:
             known = await self._replica.conversation(None, conversation)
         except NotFound:
+            if await self._replica.is_deleted(conversation):
+                raise
             holder = await self._holder(conversations=[conversation])
             return await self._replica.conversation(person.scope, conversation), holder or ""
         if known.owner != person.owner:
@@ -74,7 +76,7 @@ class Whereabouts:
             if rows.conversations:
                 await self._calls.take(agent, rows)
                 return agent
-        await self._check_complete()
+        self._check_complete()
         return None
 
     async def _everywhere(
@@ -101,10 +103,11 @@ class Whereabouts:
             raise silent
         return found
 
-    async def _check_complete(self) -> None:
-        """Raises AgentUnavailable when an agent is away that nothing was ever copied of: what was asked for may be there."""
+    def _check_complete(self) -> None:
+        """Raises AgentUnavailable when an agent is away: whatever was copied of it, it may have accepted more, by another server
+        for one."""
         for agent, reach in self._directory.reaches().items():
-            if reach is not Reach.REACHABLE and not (await self._replica.position(agent)).journal:
+            if reach is not Reach.REACHABLE:
                 raise AgentUnavailable(
                     f"Nothing with this id is known here, and the agent {agent!r}, which may have it, does not answer. "
                     "Try again when it is back."

@@ -39,6 +39,10 @@ class Replica(JournalReader, Protocol):
         """The highest seq held, 0 before the first; None for a conversation that is not held."""
         ...
 
+    async def is_deleted(self, conversation: str) -> bool:
+        """Whether its agent told that it was deleted; it does not come back."""
+        ...
+
     async def record(
         self,
         events: Sequence[Event],

@@ -154,6 +154,28 @@ class TestReading:
 
 
 class TestWhereabouts:
+    async def test_what_was_accepted_is_known_here_though_its_end_could_not_be_fetched(self, desk: Desk) -> None:
+        """A request that was sent again reached the agent after its turn had ended, and NATS was lost before the end came."""
+        key = RequestKey("key", "digest")
+        said = {"message": "hello"}
+        before = await desk.house.agents.start(
+            ME, input=said, conversation=None, agent=None, when_busy="reject", request_key=key
+        )
+        await desk.house.until(before)
+        desk.asks.refusing["journal/read"] = AgentUnavailable("lost")
+
+        accepted = await desk.port.start(
+            ME, input=said, conversation=None, agent=None, when_busy="reject", request_key=key
+        )
+
+        assert (accepted.conversation, accepted.turn) == (before.conversation, before.turn)
+        assert (await desk.replica.conversation(ME.scope, accepted.conversation)).agent == "agent"
+        with pytest.raises(NotFound):
+            await desk.replica.turn(ME.scope, accepted.turn)
+        desk.asks.refusing.clear()
+        await desk.feed.refresh("agent", accepted.conversation)
+        assert (await desk.replica.turn(ME.scope, accepted.turn)).status is TurnStatus.COMPLETED
+
     async def test_what_the_copy_does_not_know_is_looked_up(self, desk: Desk) -> None:
         accepted = await desk.behind("hello")
         assert len((await desk.port.conversation(ME, accepted.conversation)).messages) == 2
@@ -186,10 +208,23 @@ class TestWhereabouts:
             with pytest.raises(AgentUnavailable):
                 await desk.port.conversation(ME, "f" * 32)
 
-    async def test_nobody_says_that_there_is_none_while_one_is_away_that_was_never_copied(self, desk: Desk) -> None:
+    async def test_nobody_says_that_there_is_none_while_one_is_away_however_much_was_copied_of_it(
+        self, desk: Desk
+    ) -> None:
+        known = await done(desk, "hello")
+        await desk.feed.refresh("agent", known.conversation)
         await desk.lose()
         with pytest.raises(AgentUnavailable, match="which may have it"):
             await desk.port.conversation(ME, "f" * 32)
+        with pytest.raises(AgentUnavailable, match="which may have it"):
+            await desk.port.turn(ME, "f" * 32)
+
+    async def test_what_was_deleted_is_gone_while_its_agent_is_away(self, desk: Desk) -> None:
+        known = await done(desk, "hello")
+        await desk.port.delete(ME, known.conversation, cancel=False)
+        await desk.lose()
+        with pytest.raises(NotFound, match="no conversation with this id"):
+            await desk.port.conversation(ME, known.conversation)
 
     async def test_the_agent_that_holds_the_conversations_of_another_name_is_found(self, tmp_path: Path) -> None:
         async with open_desk(tmp_path, "alpha") as desk:

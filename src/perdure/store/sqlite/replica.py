@@ -111,6 +111,11 @@ class SQLiteReplica(House):
 
         return self._readers.read_here(read)
 
+    async def is_deleted(self, conversation: str) -> bool:
+        return self._readers.look(
+            lambda connection: COPIES.one(connection, "deletion", conversation=conversation) is not None
+        )
+
     async def record(
         self,
         events: Sequence[Event],
