@@ -57,6 +57,7 @@ DEPLOYED = {
     "applies, a destroy and a restart at the same time": ("test_killed.py", "mix", False),
     "agent, gateway and NATS restarted, crashed, killed, stopped, paused by hand, a turn running": ("test_nats.py", "whatever", False),
     "successors that cannot start, data that cannot be carried": ("test_failures.py", "", False),
+    "an upgrade, also one killed before its successor was well, and one that is undone": ("test_upgrade.py", "", False),
 }  # fmt: skip
 """What, tests, words that choose among them, whether each is a death."""
 

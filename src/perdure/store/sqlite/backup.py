@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -34,6 +35,10 @@ COUNTED = (
 NUMBERS_SKIPPED = 1_000_000_000
 """More changes than are made between a backup and its restore, and few enough for every number to stay exact in a program
 that knows floats alone, over a million restores."""
+
+
+READER_MILLISECONDS = 5_000
+"""For a program that reads the database which is replaced: a look takes less."""
 
 
 def copy_into(source: apsw.Connection, target: Path) -> None:
@@ -101,11 +106,12 @@ def _refuse_unusable(backup: apsw.Connection, source: Path, newest_schema: int) 
 
 
 def _put_in_place(backup: apsw.Connection, target: Path) -> Path | None:
+    """At no instant is there no database under this name: whoever starts after a death finds the old one or the new one, whole."""
     incoming = target.with_name(f"{target.name}.incoming")
     incoming.unlink(missing_ok=True)
     copy_into(backup, incoming)
     _skip_numbers(incoming)
-    kept = _set_aside(target)
+    kept = _keep_old(target) if target.exists() else None
     incoming.rename(target)
     _make_durable(target.parent)
     return kept
@@ -127,18 +133,55 @@ def _skip_numbers(incoming: Path) -> None:
     _make_durable(incoming)
 
 
-def _set_aside(target: Path) -> Path | None:
-    """Renames the old database with its log; nothing is thrown away."""
-    if not target.exists():
-        return None
+def _keep_old(target: Path) -> Path:
+    """A second name for the old database; nothing is thrown away. Its log is folded into it first, so that it is whole without: a new
+    file must not meet that log."""
+    kept, log = _free_name(target), _log_of(target)
+    if log.exists():
+        shutil.copy2(log, _log_of(kept))  # where the file is too damaged to fold it in, SQLite may drop it
+    try:
+        folded = _fold_log(target)
+    except DatabaseUnusable:
+        _log_of(kept).unlink(missing_ok=True)
+        raise
+    try:
+        os.link(target, kept)
+    except OSError:  # a file system without links
+        shutil.copy2(target, kept)
+        _make_durable(kept)
+    for piece in (log, target.with_name(f"{target.name}-shm"), *([_log_of(kept)] if folded else [])):
+        piece.unlink(missing_ok=True)
+    _make_durable(target.parent)
+    return kept
+
+
+def _free_name(target: Path) -> Path:
     number = 1
     while (kept := target.with_name(f"{target.name}.replaced-{number}")).exists():
         number += 1
-    for suffix in ("-wal", "-shm", ""):
-        piece = target.with_name(target.name + suffix)
-        if piece.exists():
-            piece.rename(kept.with_name(kept.name + suffix))
     return kept
+
+
+def _log_of(database: Path) -> Path:
+    return database.with_name(f"{database.name}-wal")
+
+
+def _fold_log(target: Path) -> bool:
+    """False for a file that is too damaged for it. Raises DatabaseUnusable while another program reads it."""
+    try:
+        old = Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            old.set_busy_timeout(READER_MILLISECONDS)
+            busy = scalar(old, "PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            old.close()
+    except (apsw.CantOpenError, apsw.CorruptError, apsw.NotADBError, apsw.IOError):
+        return False
+    if busy:
+        raise DatabaseUnusable(
+            f"{target} is being read by another program, so it cannot be replaced. End that one and try again."
+        )
+    return True
 
 
 def _copy_pages(source: apsw.Connection, partial: Path) -> Mapping[str, int]:

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import errno
+import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -11,6 +15,7 @@ from perdure.errors import DatabaseUnusable, StorageError
 from perdure.ledger import ToolCall
 from perdure.replication import Position
 from perdure.store.base import StoredResult
+from perdure.store.sqlite import backup
 from perdure.store.sqlite.backup import restore_database
 from perdure.store.sqlite.database import open_writer, prepare_place, scalar
 from perdure.store.sqlite.lock import Holder
@@ -120,6 +125,100 @@ async def test_a_copy_that_saw_more_than_a_restored_backup_begins_anew(journal: 
             rows = await outgoing().journal_rows(position)
             assert rows.after == 0
             assert len(rows.turns) == 1 + 3 * (number + 1)
+
+
+@pytest.mark.parametrize("links", [True, False])
+async def test_a_death_anywhere_in_a_restore_leaves_the_old_database_or_the_new_one_whole(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    """The old one as a killed server leaves it: its last message is in the log alone."""
+    await journal.accept("in both")
+    await journal.store.backup(tmp_path / "copy.db")
+    await journal.accept("in the log")
+    left = tmp_path / "left"
+    left.mkdir()
+    for piece in ("perdure.db", "perdure.db-wal"):
+        shutil.copy(tmp_path / piece, left)
+    assert (left / "perdure.db-wal").stat().st_size > 0
+    survived = 0
+    for last in range(1, 30):
+        folder = tmp_path / f"death-{last}"
+        shutil.copytree(left, folder)
+        with monkeypatch.context() as patched:
+            steps = _dying_after(last, patched, links=links)
+            try:
+                restore_database(tmp_path / "copy.db", folder / "perdure.db", HOLDER, newest_schema=NEWEST)
+            except _Death:
+                assert steps.done > last
+            else:
+                break
+        turns = scalar(apsw.Connection(str(folder / "perdure.db")), "SELECT count(*) FROM turns")
+        assert turns == 2, "the old one until the very last step"
+        survived += 1
+    assert survived >= 3
+    assert scalar(apsw.Connection(str(folder / "perdure.db")), "SELECT count(*) FROM turns") == 1
+    assert scalar(apsw.Connection(str(folder / "perdure.db.replaced-1")), "SELECT count(*) FROM turns") == 2
+
+
+class _Death(BaseException):
+    pass
+
+
+@dataclass
+class _Steps:
+    done: int = 0
+
+
+def _dying_after(last: int, patched: pytest.MonkeyPatch, *, links: bool) -> _Steps:
+    """Of the steps that change what names mean, the one after `last` and all others are not done."""
+    steps = _Steps()
+
+    def mortal(step: Callable[..., Any]) -> Callable[..., Any]:
+        def stepping(*arguments: Any, **named: Any) -> Any:
+            steps.done += 1
+            if steps.done > last:
+                raise _Death
+            return step(*arguments, **named)
+
+        return stepping
+
+    def unable(*arguments: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no links here")
+
+    patched.setattr(Path, "rename", mortal(Path.rename))
+    patched.setattr(Path, "unlink", mortal(Path.unlink))
+    patched.setattr(os, "link", mortal(os.link if links else unable))
+    patched.setattr(shutil, "copy2", mortal(shutil.copy2))
+    return steps
+
+
+async def test_a_database_that_is_being_read_is_not_replaced_under_its_reader(
+    journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backup, "READER_MILLISECONDS", 10)
+    await journal.accept("in both")
+    await journal.store.backup(tmp_path / "copy.db")
+    await journal.store.close()
+    reader, writer = apsw.Connection(str(tmp_path / "perdure.db")), apsw.Connection(str(tmp_path / "perdure.db"))
+    reader.execute("BEGIN")
+    assert scalar(reader, "SELECT count(*) FROM turns") == 1
+    writer.execute("CREATE TABLE later (number)")
+    with pytest.raises(DatabaseUnusable, match="read by another program"):
+        restore_database(tmp_path / "copy.db", tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+    reader.execute("ROLLBACK")
+    restore_database(tmp_path / "copy.db", tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+
+
+async def test_a_damaged_database_is_replaced_and_kept_with_its_log(journal: Journal, tmp_path: Path) -> None:
+    await journal.accept("hello")
+    await journal.store.backup(tmp_path / "copy.db")
+    await journal.store.close()
+    (tmp_path / "perdure.db").write_bytes(b"no database at all" * 500)
+    (tmp_path / "perdure.db-wal").write_bytes(b"its log")
+    kept = restore_database(tmp_path / "copy.db", tmp_path / "perdure.db", HOLDER, newest_schema=NEWEST)
+    assert kept is not None and kept.read_bytes().startswith(b"no database at all")
+    assert kept.with_name(f"{kept.name}-wal").read_bytes() == b"its log"
+    assert scalar(apsw.Connection(str(tmp_path / "perdure.db")), "SELECT count(*) FROM turns") == 1
 
 
 async def test_a_backup_of_an_older_schema_is_put_back(tmp_path: Path) -> None:
