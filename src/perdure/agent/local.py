@@ -35,6 +35,7 @@ from perdure.turns import (
     ENDED,
     Accepted,
     Card,
+    CardState,
     Change,
     Conversation,
     NewTurn,
@@ -272,7 +273,7 @@ class LocalAgents(Entrance):
             pass
 
     async def _deleted(self, scope: str | None, by: str, conversation: str, *, cancel: bool) -> bool:
-        """False after a turn ended that stood in the way."""
+        """False after a turn that stood in the way ended, or parked: then it is cancelled once more, which ends it."""
         with self._transport.subscribe(conversation) as live:
             try:
                 await self._store.delete(scope, conversation, by=by)
@@ -280,7 +281,7 @@ class LocalAgents(Entrance):
                 if not cancel:
                     raise
                 await self._cancel_all(scope, by, conversation)
-                await _an_ending(live)
+                await _moved(live)
                 return False
         self._transport.forget(conversation)
         return True
@@ -360,13 +361,18 @@ def title_of(input: Mapping[str, Any]) -> str:
     return line if len(line) <= TITLE_CHARACTERS else line[: TITLE_CHARACTERS - 1].rstrip() + "…"
 
 
-async def _an_ending(live: Subscription) -> None:
-    """Returns after a turn of the conversation ended (or too much was published to be read)."""
+async def _moved(live: Subscription) -> None:
+    """Returns after a turn of the conversation ended, or asked a person: a call that outlives its cancel parks the turn on a card
+    about it. Also when too much was published to be read."""
     with suppress(SlowWatcher):
         while True:
             await live.wait()
             events = live.take()
-            if any(event.terminal for event in events):
+            if any(event.terminal or _asks(event) for event in events):
                 return
             if not events:
                 raise NotReady("The server is shutting down; the conversation was not deleted.")
+
+
+def _asks(event: Event) -> bool:
+    return event.kind is EventKind.APPROVAL and event.payload["state"] == CardState.OPENED

@@ -19,6 +19,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 import perdure
 from perdure import failpoints
 from perdure.engine.drive import Cut
+from perdure.errors import NotFound
 from perdure.graph import answers
 from perdure.turns import Accepted, CardState, TurnStatus
 from tests.unit.engine.graphs import PATIENCE_SECONDS, AnyGraph, World
@@ -128,6 +129,21 @@ async def test_a_once_call_that_does_not_end_in_time_is_asked_about_before_the_t
         assert told in result
         assert outside.count("charge") == 1
         await goes_on(house, accepted)
+
+
+@shapes
+async def test_a_conversation_is_deleted_though_a_call_of_its_turn_does_not_end_in_time(
+    tmp_path: Path, shape: str
+) -> None:
+    outside = Outside()
+    outside.hold("after charge")
+    async with open_house(tmp_path / "db", guarded_agent(shape, outside), tool_timeout_seconds=0.05) as house:
+        accepted = await house.send("call charge:a")
+        await outside.met("after charge")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await house.agents.delete(ME, accepted.conversation, cancel=True)
+        with pytest.raises(NotFound):
+            await house.agents.conversation(ME, accepted.conversation)
 
 
 @shapes
