@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt
 from pydantic import ValidationError
 
 from perdure.bridge import exports
@@ -26,9 +28,9 @@ from perdure.errors import (
     TurnNotResumable,
 )
 from perdure.transport.nats.wire import rows_from_json
-from perdure.turns import TurnStatus
+from perdure.turns import CardState, TurnStatus
 from tests.unit.bridge.house import AGENT, AgentHouse, Desk, eventually, open_agent_house, open_desk
-from tests.unit.engine.graphs import World, agent, chain, questions
+from tests.unit.engine.graphs import AnyGraph, Values, World, agent, chain, questions
 from tests.unit.engine.house import hosted
 
 KEY = {"idempotency_key": "key-1"}
@@ -477,6 +479,42 @@ async def test_a_graph_with_its_own_input_is_started_and_asked(tmp_path: Path, w
         assert read["state"] is not None
         with pytest.raises(BadRequest):
             await desk.ask("responses/createDetached", message="hello")
+
+
+def asking_twice() -> AnyGraph:
+    """One question, then two at once."""
+
+    def asking(name: str) -> Any:
+        def ask(state: Values) -> Values:
+            return {"done": [str(interrupt({"question": name}))]}
+
+        return ask
+
+    graph = StateGraph(Values)
+    for name, after in (("first", START), ("left", "first"), ("right", "first")):
+        graph.add_node(name, asking(name))
+        graph.add_edge(after, name)
+    return graph.compile()
+
+
+async def test_an_answer_that_is_sent_again_is_the_same_answer_though_the_turn_asks_something_else_by_now(
+    tmp_path: Path,
+) -> None:
+    graph = hosted(AGENT, asking_twice())
+    async with open_agent_house(tmp_path / "a.db", graph) as house, open_desk(house) as desk:
+        told = await desk.ask("responses/create", input={"done": []})
+        await desk.ask("responses/resumeDetached", turn_id=told["turn_id"], resume="yes", **KEY)
+
+        async def asks_on() -> bool:
+            cards = await house.store.cards(None, told["turn_id"])
+            return [card.state for card in cards].count(CardState.OPENED) == 2
+
+        await eventually(asks_on)
+        again = await desk.ask("responses/resumeDetached", turn_id=told["turn_id"], resume="yes", **KEY)
+        assert again["repeated"]
+        assert await asks_on()
+        with pytest.raises(AmbiguousResume):
+            await desk.ask("responses/resumeDetached", turn_id=told["turn_id"], resume="yes")
 
 
 async def test_a_conversation_of_an_agent_that_is_served_elsewhere_is_refused(tmp_path: Path, world: World) -> None:

@@ -16,7 +16,7 @@ from perdure.errors import AmbiguousResume, BadRequest, NotFound, TooLarge, Turn
 from perdure.events import EventKind
 from perdure.failpoints import failpoint
 from perdure.transport.nats.wire import encode
-from perdure.turns import Accepted, Card, CardState, Failure, Person, Turn, TurnStatus, Verdict
+from perdure.turns import Accepted, Card, CardState, Failure, Person, RequestKey, Turn, TurnStatus, Verdict
 
 STATES: Mapping[TurnStatus, str] = {
     TurnStatus.WAITING: "running",
@@ -86,20 +86,28 @@ class Responses:
         person, key = params.asker(), request_key("resumeDetached", params)
         detail = await self._agents.turn(person, params.turn_id)
         conversation = detail.turn.conversation
+        before = await self._said_before(person, conversation, key)
+        if before is not None:
+            return await self._told(before)
         if detail.turn.status is TurnStatus.PARKED:
             said = _verdicts(detail.turn, detail.cards, params.resume)
             return await self._told(await self._agents.answer(person, conversation, said, key))
-        if key is not None:
-            try:  # what was answered before is answered again; nobody says anything by this
-                return await self._told(await self._agents.answer(person, conversation, {}, key))
-            except BadRequest as error:
-                if type(error) is not BadRequest:
-                    raise
         raise TurnNotParked(
             f"This turn does not wait for an answer: it is {detail.turn.status}.",
             conversation=conversation,
             turn=params.turn_id,
         )
+
+    async def _said_before(self, person: Person, conversation: str, key: RequestKey | None) -> Accepted | None:
+        """What this request was answered when it came first, whatever the turn waits for by now. None: it is the first."""
+        if key is None:
+            return None
+        try:
+            return await self._agents.answer(person, conversation, {}, key)  # nobody says anything by this
+        except BadRequest as error:
+            if type(error) is not BadRequest:
+                raise
+            return None
 
     async def cancel(self, params: OfTurn) -> Result:
         turn = await self._agents.cancel(params.asker(), params.turn_id)
