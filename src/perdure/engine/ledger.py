@@ -118,7 +118,6 @@ class AttemptLedger:
         """Of tool calls: nothing more is asked of a model then."""
 
         self._model_calls = attempt.turn.spent.model_calls
-        self._tool_calls = attempt.turn.spent.tool_calls
         self.calls = calls
         self.calling: set[str] = set()
         """Ids of the tasks that made tool calls in this attempt."""
@@ -148,7 +147,6 @@ class AttemptLedger:
         known = self.calls.known.get(key)
         if known is None:
             self._check_tool_call(call)
-            self._tool_calls += 1
         task, node, step = _place()
         self.calling.add(task)
         await self._attempt.intend(call, key, task, node, step)
@@ -157,7 +155,7 @@ class AttemptLedger:
     def _check_tool_call(self, call: ToolCall) -> None:
         """For its first start: a call that was granted is not refused, nor counted, when it must be started again."""
         limits = self._settings
-        if limits.max_tool_calls is not None and self._tool_calls >= limits.max_tool_calls:
+        if limits.max_tool_calls is not None and self._attempt.spent.tool_calls >= limits.max_tool_calls:
             raise self._refused(failures.tool_call_limit(limits.max_tool_calls))
         if limits.max_identical_calls is None or call.polls:
             return

@@ -277,7 +277,8 @@ class LeasedAttempt(Protocol):
     async def intend(self, call: ToolCall, key: str, task: str, node: str, step: int) -> None:
         """Commits the intent, a `trace` event of phase `call` and everything buffered, before the call starts: a new row of
         the ledger, which counts as a call, or one more start of a known one, which does not. `task`: LangGraph's id of the
-        task that makes it. Cancelled before it returns, a first start is withdrawn: the call is not uncertain."""
+        task that makes it. Cancelled before it returns, a first start is withdrawn: the call is neither uncertain nor
+        counted."""
         ...
 
     def record(self, key: str, result: StoredResult, status: str) -> None:

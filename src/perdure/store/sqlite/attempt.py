@@ -219,9 +219,10 @@ class SQLiteAttempt(Fenced):
         failpoint("tool_intent.after")
 
     def _withdraw(self, key: str) -> None:
-        """Whoever wanted to make the call was cancelled before it was made: it is no uncertain one."""
+        """Whoever wanted to make the call was cancelled before it was made: it is no uncertain one, and no limit knows it."""
         self._book.withdraw(key)
-        future = self._write(lambda connection: calls.withdraw(connection, self.turn, key), ())
+        repeats = self._book.repeats
+        future = self._write(lambda connection: calls.withdraw(connection, self.turn, key, repeats), ())
         future.add_done_callback(ignore_outcome)
 
     def record(self, key: str, result: StoredResult, status: str) -> None:

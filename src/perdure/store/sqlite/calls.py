@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
 import apsw
@@ -49,6 +50,10 @@ class CallBook:
     def __init__(self, turn: Turn, calls: Mapping[str, KnownCall], repeats: tuple[str, int]) -> None:
         self.spent: Spent = turn.spent
         self.repeats = repeats
+        self._repeats_before = repeats
+        self._likenesses: dict[str, str] = {}
+        """Of the calls that this attempt started first, by key, in this order."""
+
         self._calls = dict(calls)
         self._recorded: dict[str, list[str]] = {}
         for key, call in calls.items():
@@ -61,16 +66,18 @@ class CallBook:
         known = self._calls.get(key)
         self._forget_record(key)
         if known is None:
-            likeness, times = self.repeats
-            self.repeats = (call.likeness, times + 1 if call.likeness == likeness else 1)
+            self._likenesses[key] = call.likeness
+            self.repeats = _repeated(self.repeats, call.likeness)
             self.spent = replace(self.spent, tool_calls=self.spent.tool_calls + 1)
         started = Start(known.starts + 1 if known else 1, *self.repeats)
         self._calls[key] = KnownCall(started.starts, task, recorded=False)
         return started
 
     def withdraw(self, key: str) -> None:
-        """The call was not started after all."""
-        self._calls.pop(key, None)
+        """The call was not started after all: its first start is not counted, whatever was started since."""
+        del self._calls[key], self._likenesses[key]
+        self.repeats = reduce(_repeated, self._likenesses.values(), self._repeats_before)
+        self.spent = replace(self.spent, tool_calls=self.spent.tool_calls - 1)
 
     def record(self, key: str) -> None:
         known = self._calls.get(key)
@@ -102,6 +109,12 @@ class CallBook:
     def add_tokens(self, usage: Mapping[str, int]) -> None:
         if usage:
             self.spent = replace(self.spent, tokens=self.spent.tokens + usage.get("total_tokens", 0))
+
+
+def _repeated(repeats: tuple[str, int], likeness: str) -> tuple[str, int]:
+    """`repeats` after one more call."""
+    last, times = repeats
+    return (likeness, times + 1 if likeness == last else 1)
 
 
 def told(call: ToolCall, key: str, starts: int) -> dict[str, Any]:
@@ -160,8 +173,18 @@ def start(connection: apsw.Connection, turn: Turn, row: Mapping[str, Any], start
         )
 
 
-def withdraw(connection: apsw.Connection, turn: Turn, key: str) -> None:
-    QUERIES.run(connection, "call_withdraw", key=key, turn=turn.id, epoch=turn.epoch)
+def withdraw(connection: apsw.Connection, turn: Turn, key: str, repeats: tuple[str, int]) -> None:
+    """`repeats` without the call."""
+    if QUERIES.run(connection, "call_withdraw", key=key, turn=turn.id, epoch=turn.epoch):
+        likeness, times = repeats
+        guarded(
+            connection,
+            "turn_uncount_tool_call",
+            id=turn.id,
+            epoch=turn.epoch,
+            repeated=clean(likeness),
+            repeats=times,
+        )
 
 
 def record(

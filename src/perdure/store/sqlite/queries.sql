@@ -291,6 +291,11 @@ UPDATE turns SET model_calls = model_calls + :calls WHERE id = :id AND epoch = :
 UPDATE turns SET tool_calls = tool_calls + 1, repeated = :repeated, repeats = :repeats
 WHERE id = :id AND epoch = :epoch AND status = 'running'
 
+-- turn_uncount_tool_call --
+-- A call whose first start was given up: as if it had not been counted.
+UPDATE turns SET tool_calls = tool_calls - 1, repeated = :repeated, repeats = :repeats
+WHERE id = :id AND epoch = :epoch AND status = 'running'
+
 -- turn_park --
 -- running to parked: the attempt ended as planned, and what was told so far stays told. One that did no work (`worked` 0)
 -- says nothing about the work.

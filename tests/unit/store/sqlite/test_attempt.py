@@ -15,12 +15,13 @@ from langgraph.checkpoint.base import CheckpointTuple
 
 from perdure.errors import LeaseLost, StorageFull
 from perdure.events import EventKind
+from perdure.ledger import ToolCall
 from perdure.store.sqlite.attempt import SQLiteAttempt
 from perdure.store.sqlite.authority import StepPlan
 from perdure.store.sqlite.store import SQLiteStore
-from perdure.turns import Limits, TurnStatus
+from perdure.turns import Limits, Outcome, TurnStatus
 from tests.conformance.conftest import sqlite_journal
-from tests.conformance.journal import OWNER, Journal, work
+from tests.conformance.journal import OWNER, Journal, intend, work
 
 RESULT = {"node": "tools", "name": "tool", "step": 1, "phase": "result"}
 
@@ -169,3 +170,44 @@ async def test_a_read_that_is_offered_is_given_out_again_once_and_never_after_a_
 def _messages(found: CheckpointTuple) -> list[Any]:
     messages: list[Any] = found.checkpoint["channel_values"]["messages"]
     return messages
+
+
+async def test_a_call_that_was_given_up_before_it_was_made_is_counted_by_no_limit(journal: Journal) -> None:
+    attempt = await running(journal)
+    charge, look = ToolCall("c-1", "charge", {}, "m-1"), ToolCall("c-2", "look", {}, "m-1")
+    await intend(attempt, charge)
+    before = attempt.spent, attempt.repeats
+    starting = asyncio.create_task(intend(attempt, look))
+    while attempt.spent == before[0]:
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert (attempt.spent, attempt.repeats) == before
+    await attempt.release(Outcome.RELEASED)
+    again = await running_again(journal)
+    assert (again.spent, again.repeats) == before
+    assert [call.call.id for call in await journal.store.ledger(again.turn.id)] == ["c-1"]
+
+
+async def test_of_like_calls_that_start_at_once_the_one_given_up_is_taken_out_of_the_count(journal: Journal) -> None:
+    attempt = await running(journal)
+    one, two = (ToolCall(f"c-{number}", "look", {}, "m-1") for number in (1, 2))
+    starting, other = (asyncio.create_task(intend(attempt, call)) for call in (one, two))
+    while attempt.spent.tool_calls < 2:
+        await asyncio.sleep(0)
+    starting.cancel()
+    await other
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert attempt.spent.tool_calls == 1
+    assert attempt.repeats[1] == 1
+    await attempt.release(Outcome.RELEASED)
+    again = await running_again(journal)
+    assert (again.spent.tool_calls, again.repeats) == (1, attempt.repeats)
+
+
+async def running_again(journal: Journal) -> SQLiteAttempt:
+    attempt = await journal.claimed()
+    assert isinstance(attempt, SQLiteAttempt)
+    return attempt
