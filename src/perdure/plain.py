@@ -12,6 +12,10 @@ LEAST_INTEGER, GREATEST_INTEGER = -(2**63), 2**63 - 1
 """What a state can hold and be read back: 64 bits, signed."""
 
 
+REQUEST_KEY = r"^[\x20-\x7e]{1,200}$"
+"""An idempotency key, as a pattern: what a header can carry."""
+
+
 def check_plain(root: Any, what: str) -> None:
     """`what` is it: `The body`, `The request`. Raises ValueError, a sentence."""
     level = [root]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -18,9 +19,8 @@ from perdure.api.stream import EventStream, cursor, encode_change, encode_frame,
 from perdure.api.wire import JSONReply
 from perdure.effects import INTERRUPT
 from perdure.errors import BadRequest
+from perdure.plain import REQUEST_KEY
 from perdure.turns import Accepted, DecisionKind, Person, RequestKey, Verdict
-
-MAX_KEY_LENGTH = 200
 
 router = APIRouter(prefix="/api", tags=["chat"])
 
@@ -97,9 +97,9 @@ async def _start(request: ChatRequest, api: Services, person: Person, request_ke
 
 
 def checked_key(key: str | None) -> str | None:
-    if key is None or (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
+    if key is None or re.fullmatch(REQUEST_KEY, key):
         return key
-    raise BadRequest(f"Idempotency-Key must be 1 to {MAX_KEY_LENGTH} visible ASCII characters.")
+    raise BadRequest("Idempotency-Key must be 1 to 200 visible ASCII characters.")
 
 
 def digest(request: ChatRequest) -> str:

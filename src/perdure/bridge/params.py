@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from perdure.agent.people import LOCAL_OWNER
-from perdure.plain import check_plain
+from perdure.plain import REQUEST_KEY, check_plain
 from perdure.turns import Person, Role
 
 MAX_PAGE = 200
@@ -21,7 +21,7 @@ NATS_NAME = "nats"
 
 Id = Annotated[str, Field(min_length=1, max_length=200)]
 Cursor = Annotated[str, Field(max_length=500)]
-Key = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+( [\x21-\x7e]+)*$")]
+Key = Annotated[str, Field(pattern=REQUEST_KEY)]
 Digest = Annotated[str, Field(min_length=1, max_length=200)]
 Number = Annotated[int, Field(ge=0, le=2**62)]
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE)]

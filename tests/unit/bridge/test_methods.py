@@ -13,6 +13,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 from pydantic import ValidationError
 
+from perdure.api.chat import checked_key
 from perdure.bridge import exports
 from perdure.errors import (
     AmbiguousResume,
@@ -181,6 +182,18 @@ async def test_a_bare_value_answers_the_only_question(desk: Desk, house: AgentHo
     with pytest.raises(IdempotencyConflict):
         await desk.ask("responses/resumeDetached", turn_id=told["turn_id"], resume="no", **KEY)
     assert (await desk.ask("turns/get", turn_id=told["turn_id"]))["rows"]["cards"][0]["state"] == "decided"
+
+
+async def test_a_key_is_what_it_is_over_http(desk: Desk) -> None:
+    told = await desk.ask("responses/createDetached", message="hello", idempotency_key="order  7")
+    again = await desk.ask("responses/createDetached", message="hello", idempotency_key="order  7")
+    assert again["turn_id"] == told["turn_id"]
+    for key in ("", "a" * 201, "a\nb", "\u00e9"):
+        with pytest.raises(ValidationError):
+            await desk.ask("responses/createDetached", message="hello", idempotency_key=key)
+        with pytest.raises(BadRequest):
+            checked_key(key)
+    assert checked_key("order  7") == "order  7"
 
 
 async def test_an_object_may_be_the_answer_to_the_only_question(desk: Desk, house: AgentHouse) -> None:
