@@ -48,7 +48,7 @@ class Whereabouts:
         return known, await self._agent_of(await self._replica.conversation(None, known.conversation))
 
     async def card(self, person: Person, card: str) -> tuple[Card, str]:
-        """Raises UnknownCard, AgentUnavailable."""
+        """Raises UnknownCard; AgentUnavailable as `conversation`."""
         try:
             known = await self._replica.card(person.scope, person.name, card)
         except NotFound:
@@ -57,7 +57,10 @@ class Whereabouts:
 
     async def _card_elsewhere(self, person: Person, card: str) -> tuple[Card, str]:
         holder: str | None = None
-        for result in (await self._everywhere("approvals/get", {"card": card}, person)).values():
+        found = await self._everywhere("approvals/get", {"card": card}, person)
+        if not found:
+            self._check_complete()
+        for result in found.values():
             holder = await self._holder(turns=[from_json(Card, result["card"]).turn])
         return await self._replica.card(person.scope, person.name, card), holder or ""
 

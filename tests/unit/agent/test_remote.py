@@ -218,6 +218,8 @@ class TestWhereabouts:
             await desk.port.conversation(ME, "f" * 32)
         with pytest.raises(AgentUnavailable, match="which may have it"):
             await desk.port.turn(ME, "f" * 32)
+        with pytest.raises(AgentUnavailable, match="which may have it"):
+            await desk.port.card(ME, "f" * 32)
 
     async def test_what_was_deleted_is_gone_while_its_agent_is_away(self, desk: Desk) -> None:
         known = await done(desk, "hello")
