@@ -62,7 +62,10 @@ const TOKEN = 'event: token\ndata: {"seq":7}\nid: 7\n\n';
 
 describe("a line", () => {
   beforeEach(() => vi.useFakeTimers());
-  afterEach(() => vi.useRealTimers());
+  afterEach(() => {
+    vi.useRealTimers();
+    vi.restoreAllMocks();
+  });
 
   it("is live although text never ceases to come", async () => {
     let clock: ReturnType<typeof setInterval> | undefined;
@@ -161,6 +164,7 @@ describe("a line", () => {
   });
 
   it("waits longer each time, and not at all when it is woken", async () => {
+    vi.spyOn(Math, "random").mockReturnValue(0.5);
     const refuse = () => Promise.reject(new TypeError("network"));
     const script = new Script(Array.from({ length: 12 }, () => refuse));
     await vi.advanceTimersByTimeAsync(30_000);
