@@ -62,10 +62,7 @@ const TOKEN = 'event: token\ndata: {"seq":7}\nid: 7\n\n';
 
 describe("a line", () => {
   beforeEach(() => vi.useFakeTimers());
-  afterEach(() => {
-    vi.useRealTimers();
-    vi.restoreAllMocks();
-  });
+  afterEach(() => vi.useRealTimers());
 
   it("is live although text never ceases to come", async () => {
     let clock: ReturnType<typeof setInterval> | undefined;
