@@ -276,7 +276,7 @@ class LocalAgents(Entrance):
         """False after a turn that stood in the way ended, or parked: then it is cancelled once more, which ends it."""
         with self._transport.subscribe(conversation) as live:
             try:
-                await self._store.delete(scope, conversation, by=by)
+                await self._store.delete(scope, conversation, by=by, served=self._agents if cancel else None)
             except TurnInProgress:
                 if not cancel:
                     raise

@@ -371,8 +371,11 @@ class Store(JournalReader, Protocol):
 
     async def rename(self, scope: str | None, conversation: str, title: str, *, by: str = "") -> Conversation: ...
 
-    async def delete(self, scope: str | None, conversation: str, *, by: str = "") -> None:
-        """Removes everything of it and gives the space back. Raises TurnInProgress while a turn is active or waiting."""
+    async def delete(
+        self, scope: str | None, conversation: str, *, by: str = "", served: Collection[str] | None = None
+    ) -> None:
+        """Removes everything of it and gives the space back. Raises TurnInProgress while a turn is active or waiting; where
+        `served` names the agents whose turns are driven here, not for one of another agent that nobody drives: it never ends."""
         ...
 
     # -- forks --------------------------------------------------------------------------------------------------------

@@ -19,10 +19,11 @@ from langgraph.graph import START, MessagesState, StateGraph
 import perdure
 from perdure import failpoints
 from perdure.engine.drive import Cut
-from perdure.errors import NotFound
+from perdure.errors import NotFound, TurnInProgress
 from perdure.graph import answers
 from perdure.turns import Accepted, CardState, TurnStatus
 from tests.unit.engine.graphs import PATIENCE_SECONDS, AnyGraph, World
+from tests.unit.engine.graphs import agent as scripted
 from tests.unit.engine.guarded import SHAPES, Outside, guarded_agent, tools_of
 from tests.unit.engine.house import ME, OWNER, House, eventually, hosted, open_house
 from tests.unit.engine.test_decisions import after_a_death, recorded
@@ -140,6 +141,23 @@ async def test_a_conversation_is_deleted_though_a_call_of_its_turn_does_not_end_
     async with open_house(tmp_path / "db", guarded_agent(shape, outside), tool_timeout_seconds=0.05) as house:
         accepted = await house.send("call charge:a")
         await outside.met("after charge")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await house.agents.delete(ME, accepted.conversation, cancel=True)
+        with pytest.raises(NotFound):
+            await house.agents.conversation(ME, accepted.conversation)
+
+
+async def test_a_conversation_is_deleted_though_nobody_drives_its_agent_any_more(tmp_path: Path) -> None:
+    world = World()
+    world.hold("model")
+    async with open_house(tmp_path / "db", hosted("gone", scripted(world))) as house:
+        accepted = await house.send("hello")
+        await house.send("and then", accepted.conversation, busy="enqueue")
+        await world.met("model")
+        await house.worker.drain(0)
+    async with open_house(tmp_path / "db", hosted("here", scripted(World()))) as house:
+        with pytest.raises(TurnInProgress):
+            await house.agents.delete(ME, accepted.conversation, cancel=False)
         async with asyncio.timeout(PATIENCE_SECONDS):
             await house.agents.delete(ME, accepted.conversation, cancel=True)
         with pytest.raises(NotFound):

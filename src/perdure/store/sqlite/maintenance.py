@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from perdure.store.sqlite.keys import KEY_LIFETIME
 from perdure.store.sqlite.rows import instant, micros
 from perdure.store.sqlite.threads import delete_thread_rows, prune_superseded
 from perdure.store.sqlite.writer import WriterCounts
+from perdure.turns import Turn, TurnStatus
 
 VACUUM_PAGES = 2_000
 """Free pages given back in one transaction, so that no other write waits long."""
@@ -50,15 +51,20 @@ class Undo(Exception):
 
 
 def delete_conversation(
-    connection: apsw.Connection, scope: str | None, conversation: str, *, by: str, now: datetime
+    connection: apsw.Connection,
+    scope: str | None,
+    conversation: str,
+    *,
+    by: str,
+    now: datetime,
+    served: Collection[str] | None,
 ) -> None:
-    """Removes all that a conversation is; that it was there stays in the audit. Raises TurnInProgress while a turn of it is
-    active or waiting."""
+    """Removes all that a conversation is; that it was there stays in the audit. Raises TurnInProgress as `Store.delete`."""
     owner = require_conversation(connection, scope, conversation)["owner"]
     busy = turn_of(connection, "turn_active", conversation=conversation) or turn_of(
         connection, "turn_first_waiting", conversation=conversation
     )
-    if busy is not None:
+    if busy is not None and not _is_abandoned(busy, served):
         raise TurnInProgress(
             "The conversation has an active turn. Cancel it first, or delete with `cancel=1`.",
             conversation=conversation,
@@ -68,6 +74,10 @@ def delete_conversation(
     delete_thread_rows(connection, conversation)
     QUERIES.run(connection, "conversation_delete", id=conversation)
     audit.note(connection, "delete", by=by or owner, now=now, owner=owner, conversation=conversation)
+
+
+def _is_abandoned(turn: Turn, served: Collection[str] | None) -> bool:
+    return served is not None and turn.agent not in served and turn.status is not TurnStatus.RUNNING
 
 
 def vacuum(connection: apsw.Connection) -> bool:

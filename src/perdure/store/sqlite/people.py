@@ -168,12 +168,14 @@ class PeoplesVerbs(House):
 
         return await self._commit(transaction, "changes")
 
-    async def delete(self, scope: str | None, conversation: str, *, by: str = "") -> None:
+    async def delete(
+        self, scope: str | None, conversation: str, *, by: str = "", served: Collection[str] | None = None
+    ) -> None:
         self._checkpoints.forget(conversation)
         now = self._clock.now()
 
         def transaction(connection: apsw.Connection) -> None:
-            maintenance.delete_conversation(connection, scope, conversation, by=by, now=now)
+            maintenance.delete_conversation(connection, scope, conversation, by=by, now=now, served=served)
 
         try:
             await self._commit(transaction, "changes")

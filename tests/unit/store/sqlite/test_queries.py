@@ -78,6 +78,7 @@ def _scans(line: str) -> bool:
             "call_record",
             "call_unknown",
             "call_withdraw",
+            "turn_uncount_tool_call",
             "calls_settle",
             "calls_settle_all",
             "calls_known",
