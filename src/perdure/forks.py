@@ -103,3 +103,9 @@ class DatabaseSize:
     path: str
     bytes: int
     wal_bytes: int
+
+
+def check_one_place(message: str | None, checkpoint: str | None) -> None:
+    """Of what a fork is made from. Raises ValueError, a sentence."""
+    if (message is None) == (checkpoint is None):
+        raise ValueError("Name either the `message` to begin before or the `checkpoint` to begin with.")

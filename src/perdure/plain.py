@@ -1,5 +1,5 @@
-"""Plain JSON values: what a journal can hold and give back unchanged. One set of rules for bodies over HTTP and for params over
-NATS. Pure."""
+"""Plain JSON values: what a journal can hold and give back unchanged; keys and titles. One set of rules for bodies over HTTP and for
+params over NATS. Pure."""
 
 from __future__ import annotations
 
@@ -46,3 +46,11 @@ def _check_text(text: str, what: str) -> None:
         raise ValueError(f"{what} holds a NUL character; text may not contain it.")
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError(f"{what} holds half of a surrogate pair; that is not text.")
+
+
+def one_line(title: str) -> str:
+    """Without the space around it. Raises ValueError."""
+    title = title.strip()
+    if not title or not title.isprintable():
+        raise ValueError("must be one line of visible text")
+    return title

@@ -16,9 +16,11 @@ from perdure.agent.base import BranchPoint, ForkedFrom, WayOn
 from perdure.api.chat import IdempotencyKey, checked_key
 from perdure.api.context import Api, Asker, checked_id
 from perdure.api.documentation import errors
-from perdure.api.schemas import OriginReply, one_line
+from perdure.api.schemas import OriginReply
 from perdure.api.shapes import Page, Reply, Request
 from perdure.api.wire import JSONReply
+from perdure.forks import check_one_place
+from perdure.plain import one_line
 from perdure.turns import RequestKey, TurnStatus
 
 MAX_HISTORY_PAGE = 50
@@ -42,8 +44,7 @@ class ForkFrom(Request):
 
     @model_validator(mode="after")
     def _one_place(self) -> ForkFrom:
-        if (self.message is None) == (self.checkpoint is None):
-            raise ValueError("Name either the `message` to begin before or the `checkpoint` to begin with.")
+        check_one_place(self.message, self.checkpoint)
         return self
 
 

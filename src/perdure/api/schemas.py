@@ -11,6 +11,7 @@ from perdure.agent.base import AgentInfo, Transcript, TurnDetail
 from perdure.agent.ids import message_of_turn
 from perdure.api.cards import CallReply, CardReply
 from perdure.api.shapes import PageQuery, Reply, Request
+from perdure.plain import one_line
 from perdure.replication import Reach
 from perdure.turns import Accepted, Attempt, Conversation, Origin, Spent, Turn, TurnStatus
 
@@ -112,13 +113,6 @@ class RenameRequest(Request):
     @classmethod
     def _one_line(cls, title: str) -> str:
         return one_line(title)
-
-
-def one_line(title: str) -> str:
-    title = title.strip()
-    if not title or not title.isprintable():
-        raise ValueError("must be one line of visible text")
-    return title
 
 
 class AgentPageQuery(PageQuery):

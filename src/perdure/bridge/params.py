@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from perdure.agent.people import LOCAL_OWNER
-from perdure.plain import REQUEST_KEY, check_plain
+from perdure.forks import check_one_place
+from perdure.plain import REQUEST_KEY, check_plain, one_line
 from perdure.turns import Person, Role
 
 MAX_PAGE = 200
@@ -182,8 +183,7 @@ class Fork(Keyed):
 
     @model_validator(mode="after")
     def _one_place(self) -> Fork:
-        if (self.message is None) == (self.checkpoint is None):
-            raise ValueError("Name either the `message` to begin before or the `checkpoint` to begin with.")
+        check_one_place(self.message, self.checkpoint)
         if self.text is not None and not self.text.strip():
             raise ValueError("`text`: the message is empty.")
         return self
@@ -252,10 +252,3 @@ class ReadEvents(OfThread):
 
 class ReadTokens(OfThread):
     after: Number = 0
-
-
-def one_line(title: str) -> str:
-    title = title.strip()
-    if not title or not title.isprintable():
-        raise ValueError("must be one line of visible text")
-    return title
