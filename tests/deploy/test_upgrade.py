@@ -127,15 +127,20 @@ async def schema_of(deployment: Deployment, container: str, file: str) -> tuple[
     return schema, versions
 
 
-async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Deployment) -> None:
-    server = f"perdure-{deployment.name}-server"
+async def talked_with_previous(deployment: Deployment) -> tuple[str, Any, Any]:
+    """The previous version runs, and has answered: its image, what was accepted, and how its conversation reads."""
     write(deployment)
     before = await make_previous(deployment)
     write(deployment, image=before)
     await deployment.apply()
     said = await deployment.say("hello")
     await deployment.until(said["turn"], lambda turn: turn["status"] == "completed")
-    said_before = await told(deployment, said["conversation"])
+    return before, said, await told(deployment, said["conversation"])
+
+
+async def test_what_the_previous_version_had_goes_on_in_this_one(deployment: Deployment) -> None:
+    server = f"perdure-{deployment.name}-server"
+    _, said, said_before = await talked_with_previous(deployment)
     asked = await deployment.request("POST", "/api/chat", json={"agent": "orders", "input": {"item": "lamp"}})
     parked = await deployment.until(asked.json()["turn"], lambda turn: turn["status"] == "parked")
     (card,) = parked["cards"]
@@ -183,13 +188,7 @@ async def test_an_apply_that_is_killed_after_the_file_was_upgraded_is_settled_by
 ) -> None:
     """The new one will never be well. The next apply is killed, too, while it undoes the upgrade."""
     server = f"perdure-{deployment.name}-server"
-    write(deployment)
-    before = await make_previous(deployment)
-    write(deployment, image=before)
-    await deployment.apply()
-    said = await deployment.say("hello")
-    await deployment.until(said["turn"], lambda turn: turn["status"] == "completed")
-    said_before = await told(deployment, said["conversation"])
+    before, said, said_before = await talked_with_previous(deployment)
     write(deployment, orders=ORDERS + HOLDS_THE_PORT)
     (broken,) = deployment.describe().wanted.images
     await deployment.engine.make_image(broken, deployment.said.append)

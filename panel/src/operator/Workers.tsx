@@ -5,7 +5,7 @@ import { visible } from "../words/visible";
 import { useWords } from "../words/words";
 import styles from "./operator.module.css";
 
-/** The processes that drive turns. `away`: those of some agents cannot be asked for now. */
+/** The processes that drive turns. `away`: some agents do not answer, and theirs are missing. */
 export function Workers({ workers, away }: { workers: readonly WorkerReply[]; away: boolean }) {
   const t = useWords();
   return (

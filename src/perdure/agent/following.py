@@ -244,8 +244,7 @@ class Following:
         return self._clock.monotonic() >= self._patient_until
 
     def _hold_back(self) -> None:
-        """Something is missing that the agent cannot be asked for now. It is asked again at its next sign of life: its news,
-        its reach."""
+        """Something is missing, and the agent does not answer. It is asked again at its next sign of life: its news, its reach."""
         self._patient_until = self._clock.monotonic() + PATIENCE_SECONDS
         self._attached = -1
 
@@ -262,9 +261,7 @@ class Following:
             self._attached, error = generation, None
         except AgentUnavailable as unavailable:
             self._hold_back()
-            if (
-                not waiters
-            ):  # they hear it, and the one that reads the stream next would be told to read it again for ever
+            if not waiters:  # they hear it; told once more, who reads the stream next would read it again for ever
                 self._unfilled(self.agent)
             error = unavailable
         finally:

@@ -247,7 +247,7 @@ class Worker:
             try:
                 await self._recovery.sweep()
             except PerdureError as error:
-                log.error("orphans cannot be looked for now", error=error.message)
+                log.error("the sweep for orphans failed; it is tried again", error=error.message)
             except Exception:
                 log.exception("the sweep broke; it is tried again")
 
